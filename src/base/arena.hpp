@@ -1,0 +1,59 @@
+// One block of memory, sized before the run and touched at its start: no allocation and no page fault in an update.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tandem {
+
+// First a plan is made (add sizes), then one block is mapped, then the same sizes are taken in the same order.
+class ArenaPlan {
+ public:
+  template <class T>
+  void add(std::int64_t count) {
+    bytes_ += padded(static_cast<std::size_t>(count) * sizeof(T));
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  // Pieces start at multiples of 64 bytes (a cache line, a vector register).
+  static constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+class Arena {
+ public:
+  Arena() = default;
+  // Maps `bytes` at a 2 MiB boundary, asks for huge pages and writes zeros to every page.
+  // Throws kDevice naming `what` and the size if the system refuses.
+  Arena(std::size_t bytes, const char* what);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+
+  // The next `count` elements; throws kInternal when the plan was too small.
+  template <class T>
+  std::span<T> take(std::int64_t count) {
+    return {static_cast<T*>(take_bytes(static_cast<std::size_t>(count) * sizeof(T))),
+            static_cast<std::size_t>(count)};
+  }
+  // Temporaries: what was taken since `mark` is free again after release(mark).
+  std::size_t mark() const { return used_; }
+  void release(std::size_t mark) { used_ = mark; }
+  std::size_t bytes() const { return bytes_; }
+  std::size_t used() const { return used_; }
+
+ private:
+  void* take_bytes(std::size_t bytes);
+
+  void* mapping_ = nullptr;
+  std::size_t mapping_bytes_ = 0;
+  std::byte* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t used_ = 0;
+  const char* what_ = "";
+};
+
+}  // namespace tandem
