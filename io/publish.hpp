@@ -1,0 +1,59 @@
+// Files and folders that a reader sees whole or not at all: written under a temporary name, renamed into
+// place.
+//
+// One writer per path (a run folder belongs to one run). What a killed writer left under the temporary name
+// (NAME.tmp beside NAME) is replaced by the next one. Errors are kInput: path, step and the system's own
+// words; until the rename the temporary is removed and whatever was published before stays as it was.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace tandem {
+
+// Writes, fsyncs, closes, renames over `path`, fsyncs the folder. The folder must exist.
+void publish_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void publish_file(const std::filesystem::path& path, std::string_view text);
+
+// The same for a file written piece by piece. Without publish(), the destructor removes the temporary.
+class FilePublisher {
+ public:
+  explicit FilePublisher(std::filesystem::path path);
+  ~FilePublisher();
+  FilePublisher(const FilePublisher&) = delete;
+  FilePublisher& operator=(const FilePublisher&) = delete;
+
+  void write(const void* data, std::size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void publish();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* step);
+
+  std::filesystem::path path_, temporary_;
+  int file_ = -1;
+};
+
+// A folder filled under a temporary name: files go into staging(), publish() fsyncs them and puts the folder
+// in the place of `path`, whose former content is deleted afterwards. Where the file system can exchange two
+// names there is no instant without a whole folder at `path`; else the former one stands beside it as
+// NAME.old for a moment. Without publish(), the destructor removes the staging folder.
+class FolderPublisher {
+ public:
+  explicit FolderPublisher(std::filesystem::path path);
+  ~FolderPublisher();
+  FolderPublisher(const FolderPublisher&) = delete;
+  FolderPublisher& operator=(const FolderPublisher&) = delete;
+
+  const std::filesystem::path& staging() const { return staging_; }
+  void publish();
+
+ private:
+  std::filesystem::path path_, staging_;
+  bool published_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,124 @@
+// What a run leaves for comparison: the trajectory file of one stack (io/FORMAT.md), written live.
+//
+// The file is kept in memory and published as a whole: a reader finds a complete, closed HDF5 file at any
+// time, however the run ends. One thread uses a writer. Errors are kInput for the file system, kInternal for
+// rows that do not fit (a step that does not follow, a row of another width, text with a NUL byte).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tandem {
+
+inline constexpr std::int64_t kTrajectoryVersion = 1;
+inline constexpr std::int64_t kMaxLoadDims = 4;
+
+struct TrajectoryHeader {
+  std::string stack = "native";
+  std::string spec_text, execution_text;  // canonical; their digests are computed here
+  std::int64_t batch_global = 0;          // G: width of /update/sample_ids
+  // "arithmetic", "orchestration", "runtime", versions, hosts, ...; more may be set later.
+  std::map<std::string, std::string> provenance;
+  bool records_eval = true;       // /eval and /memory exist
+  bool records_observed = false;  // /observed exists; needs set_adapter
+};
+
+// /load, level 2: one base tensor as read.
+struct LoadRow {
+  std::string name;
+  std::string digest;               // SHA-256 of its bytes in the file's dtype
+  std::vector<std::int64_t> shape;  // at most 4
+  std::string dtype;                // as the file writes it
+  double mean = 0.0, rms = 0.0;
+};
+
+// /render, level 3: one sample.
+struct RenderRow {
+  std::string digest;  // SampleSet::digest
+  std::int64_t n_ids = 0, n_targets = 0;
+  std::int64_t last_target_id = -1;  // -1: no target
+};
+
+struct UpdateRow {
+  std::int64_t step = 0;                                   // from 1, each follows the one before
+  std::int64_t optimizer_step = 0;                         // steps made so far
+  double loss = std::numeric_limits<double>::quiet_NaN();  // NaN: nothing was scored
+  std::int64_t n_targets = 0;
+  double grad_norm = 0.0, clip = 1.0, lr = 0.0;
+  std::int64_t n_samples = 0;
+  std::uint64_t checksum = 0;  // of the reduced limbs
+  double seconds = 0.0;
+  std::uint64_t adapter_checksum = 0;        // after the step
+  std::span<const std::int64_t> sample_ids;  // the global batch in order, at most G; the rest becomes -1
+};
+
+struct EvalRow {
+  std::int64_t step = 0;  // 0 = untrained; ascending
+  double nll_sum = 0.0;
+  std::int64_t n_tokens = 0;
+  double loss = 0.0, seconds = 0.0;
+  std::string adapter_digest;                     // 64 characters
+  std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; go to /memory
+};
+
+// One part of a snapshot: a flat tensor per adapter tensor, in the order of /adapter/names.
+struct SnapshotPart {
+  std::string name;  // "adapter", "m", "v" or "gradient"
+  std::variant<std::vector<std::span<const float>>, std::vector<std::span<const double>>> tensors;
+};
+
+class TrajectoryWriter {
+ public:
+  // Nothing is on disk before the first publish(). flush_s: least seconds between maybe_publish()es.
+  TrajectoryWriter(std::filesystem::path file, const TrajectoryHeader& header, double flush_s);
+  ~TrajectoryWriter();  // publishes nothing
+  TrajectoryWriter(TrajectoryWriter&&) noexcept;
+
+  // Each at most once, before the first publication. `config` echoes the model's configuration as read
+  // (JSON).
+  void set_load(std::span<const LoadRow> tensors, std::string_view config);
+  void set_render(std::span<const RenderRow> train, std::span<const RenderRow> held_out,
+                  std::string_view template_digest);
+  // Names "<module>.lora_A.weight" ... and [rows, cols], in the order of every per-tensor column.
+  void set_adapter(std::span<const std::string> names,
+                   std::span<const std::pair<std::int64_t, std::int64_t>> shapes);
+  // Adds or replaces one attribute of /provenance, at any time.
+  void set_provenance(const std::string& name, const std::string& value);
+  void set_provenance(const std::string& name, std::int64_t value);
+  void set_provenance(const std::string& name, double value);
+
+  void append_update(const UpdateRow& row);
+  void append_eval(const EvalRow& row);
+  // /eval/loss_adapter_off: at step 0 and at the end; NaN while not known.
+  void set_loss_adapter_off(double start, double end = std::numeric_limits<double>::quiet_NaN());
+  // tensor_grad_norm [P].
+  void append_observed(std::int64_t step, std::span<const double> tensor_grad_norm);
+  // Publishes FILE's stem + ".snapshots/<step>.h5" and links it as /snapshot/<step>. Needs set_adapter.
+  void write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts);
+
+  // Puts all rows so far on disk (see publish.hpp). After an error the writer is whole and may publish again.
+  void publish();
+  // publish() if flush_s seconds went by since the last one and publishing took at most 5 % of the time since
+  // the start, this one included. True if it published.
+  bool maybe_publish();
+  // The last publication: `complete` becomes 1.
+  void finish();
+
+  const std::filesystem::path& path() const;
+  double seconds_publishing() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem

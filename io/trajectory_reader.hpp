@@ -1,0 +1,83 @@
+// Reads trajectory files of any stack, in any of HDF5's kinds of text and numbers (io/FORMAT.md).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+
+// Everything a file holds. A part that is absent is nullopt; a column that is absent in a part with rows is
+// empty.
+struct Trajectory {
+  std::filesystem::path path;
+  std::int64_t format_version = 0;
+  std::string stack, written_at;
+  bool complete = false;
+  std::string spec_text, spec_digest, execution_text, execution_digest;
+  std::map<std::string, std::string> provenance;  // numbers as text
+
+  struct Load {
+    std::vector<std::string> name, digest, dtype;
+    std::vector<std::vector<std::int64_t>> shape;  // without the -1
+    std::vector<double> mean, rms;
+    std::string config;
+  };
+  struct Render {
+    std::vector<std::string> digest;
+    std::vector<std::int64_t> n_ids, n_targets, last_target_id;
+    std::int64_t n_train = 0;  // the first n_train rows are training samples
+    std::string template_digest;
+  };
+  struct AdapterNames {
+    std::vector<std::string> names;
+    std::vector<std::pair<std::int64_t, std::int64_t>> shapes;
+  };
+  struct Updates {
+    std::int64_t rows = 0, batch_global = 0;
+    std::vector<std::int64_t> step, optimizer_step, n_targets, n_samples;
+    std::vector<double> loss, grad_norm, clip, lr, seconds;
+    std::vector<std::uint64_t> checksum, adapter_checksum;
+    std::vector<std::int64_t> sample_ids;  // [rows, batch_global], -1 = none
+  };
+  struct Observed {
+    std::int64_t rows = 0;
+    std::vector<std::int64_t> step;
+    std::vector<double> tensor_grad_norm;  // [rows, P]
+  };
+  struct Evals {
+    std::int64_t rows = 0;
+    std::vector<std::int64_t> step, n_tokens;
+    std::vector<double> nll_sum, loss, seconds;
+    std::vector<std::string> adapter_digest;
+    std::vector<double> loss_adapter_off;  // [2], NaN = not known
+  };
+  struct Memory {
+    std::vector<std::int64_t> host_bytes, device_bytes;  // [E]
+  };
+  std::optional<Load> load;
+  std::optional<Render> render;
+  std::optional<AdapterNames> adapter;
+  std::optional<Updates> updates;
+  std::optional<Observed> observed;
+  std::optional<Evals> evals;
+  std::optional<Memory> memory;
+  std::vector<std::string> parts;  // every group the file holds, those unknown to this reader too
+  // Snapshots: step and file (as linked, made absolute by the folder of `path`).
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> snapshots;
+};
+
+// Throws kInput, one line with the file and the dataset: not HDF5, damaged, not a trajectory, another major
+// version, an unknown value of an enumeration, columns of unequal length, more data announced than stored.
+Trajectory read_trajectory(const std::filesystem::path& file);
+
+// One part ("adapter", "m", "v", "gradient") of a snapshot file, tensor by tensor in the order of `names`.
+std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
+                                               std::span<const std::string> names);
+
+}  // namespace tandem
