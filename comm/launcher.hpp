@@ -1,0 +1,20 @@
+// Several processes started by a launcher that MPI does not understand each believe to be rank 0 of 1, and
+// would all write the same output. This is found from what the launcher left in the environment.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tandem {
+
+// The value of an environment variable, or none.
+using Environment = std::function<std::optional<std::string>(const char* name)>;
+std::optional<std::string> process_environment(const char* name);
+
+// Throws kDevice, naming the variable and the fix, where MPI says one rank and the launcher says more
+// processes. Looks at the job step, not at the allocation: one plain process inside an allocation of many
+// tasks is right.
+void check_launcher(int mpi_size, const Environment& environment = process_environment);
+
+}  // namespace tandem
