@@ -1,4 +1,5 @@
 // What is to be computed (RunSpec), how (Execution), and what is neither (RunOptions). SPEC.md, "Keys".
+// The defaults stand here and nowhere else; keys.hpp gives each field its name, range and help.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +8,21 @@
 
 namespace tandem {
 
-// Equal between stacks that are compared. Everything here enters the canonical text and its digest.
+// Equal between stacks that are compared. Everything here enters the canonical text and its digest, except
+// `seed` and `train_epochs`, which only set what other fields default to.
 struct RunSpec {
   // Inputs: the path as given, and the digest that stands for it in the canonical text ("" = not given).
   struct Input {
     std::string path;
     std::string digest;
+    bool given() const { return !path.empty(); }
   };
   Input model, train, held_out, lora_init;
 
   std::string data_template = "auto";
   std::int64_t data_max_tokens = 1024;
-  std::string data_truncate = "right";         // right | drop
-  std::string data_targets = "all";            // all | last
+  std::string data_truncate = "right";          // right | drop
+  std::string data_targets = "all";             // all | last
   std::string data_special_in_text = "encode";  // encode | refuse | plain
 
   std::int64_t lora_rank = 16;
@@ -37,24 +40,33 @@ struct RunSpec {
   std::int64_t train_epochs = 1;
   std::int64_t train_updates = -1;  // T; -1: train_epochs times the updates of an epoch
   std::int64_t eval_every = -1;     // updates; -1: ceil(T/42)
+  std::uint64_t seed = 0;           // what the three seeds below default to
   std::uint64_t seed_adapter = 0, seed_order = 0, seed_dropout = 0;
 
-  // s of y = W x + s B(A x)
+  // s of y = W x + s B(A x): alpha/r, or alpha/sqrt(r) with rslora
   double lora_scale() const;
 };
 
 struct Execution {
   std::string precision = "f32";
   std::int64_t batch_micro = 4;
-  std::int64_t mirror_every = 0;  // 0 = off
-  std::int64_t threads = 0;       // per rank; 0: the rank's share of its node's CPUs
+  std::int64_t mirror_every = 0;                                               // updates; 0 = off
+  std::int64_t snapshot_every = 0;                                             // updates; 0 = off
+  std::vector<std::string> snapshot_what = {"adapter", "m", "v", "gradient"};  // always in this order
+  std::int64_t observe_every = 10;  // updates between the per-tensor rows of the trajectory; 0 = off
+  std::int64_t threads = 0;         // per rank; 0: the rank's share of its node's CPUs
+
+  // Facts of a run rather than keys; `train` fills them in before it writes the execution's text. 0 and "":
+  // not known.
+  std::int64_t ranks = 0;
+  std::string device, build, instruction_set;
 };
 
 struct RunOptions {
-  std::string out;         // run.out
-  bool overwrite = false;  // replace what a non-empty run.out holds
-  double flush_s = 10.0;   // output.flush_s: seconds between publications of the trajectory
-  std::int64_t log_every = 10;  // log.every: updates between lines when stderr is no terminal
+  std::string out = "runs/train";  // run.out
+  bool overwrite = false;          // replace what a non-empty run.out holds
+  double flush_s = 10.0;           // output.flush_s: seconds between publications of the trajectory
+  std::int64_t log_every = 10;     // log.every: updates between lines when stderr is no terminal
 };
 
 struct Config {
@@ -63,11 +75,13 @@ struct Config {
   RunOptions run;
 };
 
-// Fills in what depends on the number of training samples (after rendering): T, warm-up, eval.every.
-// Throws kUsage naming the key where a value does not fit (0 <= warm-up < T, ...).
+// Fills in what depends on the number of training samples (after rendering): T, warm-up, eval.every. Calling
+// it again changes nothing. Throws kInput for n_train < 1, kUsage naming the key where a value does not fit
+// (warm-up < T, ...).
 void resolve(RunSpec& spec, std::int64_t n_train);
 
-// One `key = value` a line, sorted, defaults filled in, paths replaced by digests. The spec must be resolved.
+// One `key = value` a line, each ended by a newline, sorted, defaults filled in, paths replaced by digests.
+// The spec must be resolved and its inputs digested (digests.hpp), else kInternal.
 std::string canonical_text(const RunSpec& spec);
 std::string canonical_text(const Execution& execution);
 
