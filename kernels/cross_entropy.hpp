@@ -1,0 +1,18 @@
+// Negative log-likelihood of target tokens and its gradient, on a chunk of scored positions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/context.hpp"
+#include "src/base/matrix.hpp"
+
+namespace tandem {
+
+// nll[n] = log sum_v exp(logits[n,v]) - logits[n,target[n]], the sum in double, rounded once to float.
+// gradient: logits becomes d nll[n] / d logits[n,:] = softmax(logits[n,:]) - onehot(target[n]); else it is left
+// with other contents. logits [N,V]; target [N], each in [0, V); nll [N], overwritten.
+void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits, std::span<const std::int32_t> target,
+                   bool gradient);
+
+}  // namespace tandem
