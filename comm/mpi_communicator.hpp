@@ -1,6 +1,8 @@
 // A Communicator over MPI. The host of the library owns MPI_Init, MPI_Finalize and MPI_Abort.
 #pragma once
 
+#define OMPI_SKIP_MPICXX 1  // the old C++ bindings
+#define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
 #include "comm/communicator.hpp"

@@ -49,9 +49,9 @@ struct Placement {
 };
 Placement place(Communicator& comm, int requested_threads);
 
-// "rank 3 on node07: 4 threads on CPUs 8-11"; CPUs shared with other ranks are said so.
+// "rank 3 on node07: 4 threads on CPUs 8-11", and " (oversubscribed)" where it is.
 std::string start_line(const Placement& placement);
-// "" or the warning that threads outnumber CPUs.
+// "" unless oversubscribed: more threads than CPUs.
 std::string oversubscription_warning(const Placement& placement);
 
 // Starts the OpenMP team of share.threads and binds each of its threads to one CPU of the share, or all of

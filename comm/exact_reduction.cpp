@@ -1,0 +1,61 @@
+#include "comm/exact_reduction.hpp"
+
+#include "src/base/text.hpp"
+
+namespace tandem {
+namespace {
+
+std::string hex(std::uint64_t value) {
+  std::ostringstream out;
+  out << std::hex << value;
+  return out.str();
+}
+
+// What a rank says before the reduction.
+struct Offer {
+  std::int64_t too_large;
+  std::uint64_t checksum;
+};
+
+}  // namespace
+
+std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string_view where,
+                               const ElementName& element_name, int threads) {
+  const int n_ranks = comm.size();
+  if (n_ranks > kMaxRanks) {
+    throw Error(ErrorKind::kUsage, cat("at most ", kMaxRanks, " ranks can add exactly; started: ", n_ranks));
+  }
+  const ExactSumCarry mine = exact_sum_carry(sum, n_ranks, threads);
+  const std::vector<Offer> offers = comm.all_gather_value(Offer{mine.too_large, mine.checksum_after});
+  std::uint64_t expected = 0;
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    const Offer& offer = offers[static_cast<std::size_t>(rank)];
+    if (offer.too_large >= 0) {
+      throw AgreedError(ErrorKind::kInternal,
+                        cat(where, ": the sum of ", element_name(offer.too_large), " on rank ", rank,
+                            " is too large to be added over ", n_ranks, " ranks"),
+                        rank);
+    }
+    expected += offer.checksum;
+  }
+
+  comm.all_reduce_sum(sum.all());
+  const ExactSumCarry reduced = exact_sum_carry(sum, 1, threads);
+  const std::vector<std::uint64_t> results = comm.all_gather_value(reduced.checksum_before);
+  std::vector<int> wrong;
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    if (results[static_cast<std::size_t>(rank)] != expected) wrong.push_back(rank);
+  }
+  if (!wrong.empty()) {
+    throw AgreedError(
+        ErrorKind::kDevice,
+        cat(where, ": the all-reduce of ", sum.size, " elements does not add up on ",
+            wrong.size() == 1 ? "rank " : "ranks ", ranges_text(wrong), " (checksum ",
+            hex(results[static_cast<std::size_t>(wrong.front())]), ", the ranks' add up to ", hex(expected),
+            "): a contribution was lost, counted twice or changed; check memory and network"),
+        wrong.front());
+  }
+  return reduced.checksum_after;
+}
+
+}  // namespace tandem

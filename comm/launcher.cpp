@@ -1,0 +1,59 @@
+#include "comm/launcher.hpp"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+namespace {
+
+std::optional<long long> number(const Environment& environment, const char* name) {
+  const std::optional<std::string> text = environment(name);
+  if (!text) return std::nullopt;
+  long long value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void refuse(const std::string& found) {
+  throw Error(ErrorKind::kDevice, cat("MPI sees one process, but ", found,
+                                      ": the launcher and this MPI library do not understand each other; "
+                                      "start with the library's own mpirun"
+                                      ", or under Slurm with srun --mpi=pmix"));
+}
+
+// Batch scripts, interactive shells and the like run as steps of their own, numbered down from 2^32 - 1; what
+// they hold is one process, though variables of the allocation may say more.
+bool in_special_step(const Environment& environment) {
+  const auto step = number(environment, "SLURM_STEP_ID");
+  return step && (*step < 0 || *step >= 4294967280);
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+void check_launcher(int mpi_size, const Environment& environment) {
+  if (mpi_size > 1) return;
+  // A launcher of MPI programs knows best: `srun ... mpirun -n 1` is one process, whatever srun's variables
+  // say.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}) {
+    const auto size = number(environment, name);
+    if (size && *size > 1) refuse(cat(name, " = ", *size));
+    if (size) return;
+  }
+  if (in_special_step(environment)) return;
+  const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS");
+  if (tasks && *tasks > 1) refuse(cat("SLURM_STEP_NUM_TASKS = ", *tasks));
+  const auto task = number(environment, "SLURM_PROCID");
+  if (task && *task > 0) refuse(cat("SLURM_PROCID = ", *task));
+}
+
+}  // namespace tandem
