@@ -1,25 +1,31 @@
 // One block of memory, sized before the run and touched at its start: no allocation and no page fault in an update.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace tandem {
 
-// First a plan is made (add sizes), then one block is mapped, then the same sizes are taken in the same order.
+// A dry run of the takes, marks and releases that an Arena will see: bytes() is what it must hold.
 class ArenaPlan {
  public:
   template <class T>
-  void add(std::int64_t count) {
-    bytes_ += padded(static_cast<std::size_t>(count) * sizeof(T));
+  std::span<T> take(std::int64_t count) {
+    used_ += padded(static_cast<std::size_t>(count) * sizeof(T));
+    bytes_ = std::max(bytes_, used_);
+    return {static_cast<T*>(nullptr), static_cast<std::size_t>(0)};
   }
+  std::size_t mark() const { return used_; }
+  void release(std::size_t mark) { used_ = mark; }
   std::size_t bytes() const { return bytes_; }
 
   // Pieces start at multiples of 64 bytes (a cache line, a vector register).
   static constexpr std::size_t padded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
+  std::size_t used_ = 0;
   std::size_t bytes_ = 0;
 };
 

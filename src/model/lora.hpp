@@ -1,0 +1,74 @@
+// LoRA adapters (Hu et al. 2021): where each matrix lies in one flat array of parameters, and their first values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/adapter.hpp"
+#include "src/base/matrix.hpp"
+#include "src/model/config.hpp"
+#include "src/model/modules.hpp"
+
+namespace tandem {
+
+// One A or B in the flat arrays (parameters, moments, gradient all have this layout).
+struct LoraTensor {
+  std::string name;  // "model.layers.0.self_attn.q_proj.lora_A.weight"
+  std::int64_t offset = 0, rows = 0, cols = 0;
+  std::int64_t size() const { return rows * cols; }
+};
+
+// The adapted modules of one group of one layer. Their A lie one below the other, so that one product serves all.
+struct LoraGroup {
+  struct Member {
+    std::int64_t row_begin, row_end;  // of the module in the group's fused output
+    std::int64_t b_offset;            // B [out, r]
+    std::size_t a_tensor, b_tensor;   // indices into tensors()
+  };
+  std::int64_t a_offset = 0;  // A of all members, stacked: [r * members, in]
+  std::int64_t in = 0;
+  std::vector<Member> members;
+};
+
+class LoraLayout {
+ public:
+  // targets as in RunSpec::lora_targets.
+  LoraLayout(const ModelConfig& config, std::int64_t rank, double scale, const std::vector<std::string>& targets);
+
+  std::int64_t rank() const { return rank_; }
+  float scale() const { return scale_; }           // s, rounded to float32
+  std::int64_t size() const { return size_; }      // elements of a flat array
+  // In digest order: byte order of the names (SPEC.md, "Digests").
+  const std::vector<LoraTensor>& tensors() const { return tensors_; }
+  const LoraGroup& group(std::int64_t layer, int group) const {
+    return groups_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(group)];
+  }
+  // Which tensor element i of a flat array belongs to: "NAME[row, column]".
+  std::string element_name(std::int64_t i) const;
+
+  Matrix a(std::span<float> flat, const LoraGroup& group) const;
+  ConstMatrix a(std::span<const float> flat, const LoraGroup& group) const;
+  Matrix b(std::span<float> flat, const LoraGroup::Member& member) const;
+  ConstMatrix b(std::span<const float> flat, const LoraGroup::Member& member) const;
+
+  // Views of all tensors in digest order.
+  std::vector<AdapterTensor> views(std::span<const float> flat) const;
+
+  // A drawn by (seed, module), B = 0 (SPEC.md, "Random numbers, initial adapter, order").
+  void initialise(std::span<float> flat, std::uint64_t seed) const;
+  // From the folder of a PEFT adapter; throws kInput where rank, alpha, targets or tensors do not fit this layout.
+  void load(std::span<float> flat, const std::filesystem::path& folder, const AdapterConfig& expected) const;
+
+ private:
+  std::int64_t rank_;
+  float scale_;
+  std::int64_t size_ = 0;
+  std::vector<LoraTensor> tensors_;
+  std::vector<std::array<LoraGroup, kGroups>> groups_;
+};
+
+}  // namespace tandem

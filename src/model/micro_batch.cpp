@@ -1,0 +1,31 @@
+#include "src/model/micro_batch.hpp"
+
+namespace tandem {
+
+void MicroBatch::pack(const SampleSet& samples, std::span<const std::int64_t> indices) {
+  ids.clear();
+  position.clear();
+  sample_begin.assign(1, 0);
+  scored_row.clear();
+  target.clear();
+  for (const std::int64_t index : indices) {
+    const auto begin = static_cast<std::int32_t>(ids.size());
+    const auto tokens = samples.ids(index);
+    const auto marks = samples.targets(index);
+    for (std::size_t p = 0; p < tokens.size(); ++p) {
+      ids.push_back(tokens[p]);
+      position.push_back(static_cast<std::int32_t>(p));
+      if (p == 0 || !marks[p]) continue;
+      scored_row.push_back(begin + static_cast<std::int32_t>(p) - 1);
+      target.push_back(tokens[p]);
+    }
+    sample_begin.push_back(static_cast<std::int32_t>(ids.size()));
+  }
+}
+
+void MicroBatch::reserve(std::int64_t n_tokens, std::int64_t n_samples) {
+  for (auto* column : {&ids, &position, &scored_row, &target}) column->reserve(static_cast<std::size_t>(n_tokens));
+  sample_begin.reserve(static_cast<std::size_t>(n_samples) + 1);
+}
+
+}  // namespace tandem

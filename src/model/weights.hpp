@@ -1,0 +1,49 @@
+// The frozen base weights, widened to float32 and fused: q, k, v in one matrix, gate and up in one.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/trajectory.hpp"
+#include "src/base/arena.hpp"
+#include "src/base/matrix.hpp"
+#include "src/model/config.hpp"
+#include "src/model/modules.hpp"
+
+namespace tandem {
+
+struct LayerWeights {
+  std::array<ConstMatrix, kGroups> fused;       // [out, in] of LayerShape
+  std::span<const float> input_norm, post_norm;  // [C]
+  std::span<const float> q_norm, k_norm;         // [D], empty without qk_norm
+};
+
+class Weights {
+ public:
+  // Reads model.safetensors. Every tensor the model needs must be there, once, with its shape and finite values; any
+  // other is refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where it
+  // differs from the embedding). Throws kInput: file and tensor.
+  Weights(const std::filesystem::path& model_dir, const ModelConfig& config);
+
+  ConstMatrix embedding() const { return embedding_; }  // [V, C]
+  ConstMatrix head() const { return head_; }            // [V, C]; the embedding itself where tied
+  std::span<const float> final_norm() const { return final_norm_; }
+  const LayerWeights& layer(std::int64_t l) const { return layers_[static_cast<std::size_t>(l)]; }
+
+  // Level 2: every tensor as read, in order of its name.
+  const std::vector<LoadRow>& load_rows() const { return load_rows_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  Arena arena_;
+  ConstMatrix embedding_, head_;
+  std::span<const float> final_norm_;
+  std::vector<LayerWeights> layers_;
+  std::vector<LoadRow> load_rows_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace tandem
