@@ -1,5 +1,5 @@
-# tandem_library(NAME [LIBS ...]): a static library of the folder's own .cpp files (subfolders too).
-# Headers are included by their path from the project's root.
+# tandem_library(NAME [LIBS ...] [PRIVATE_LIBS ...] [EXCLUDE FILE]): a static library of the folder's own .cpp files
+# (subfolders too). Headers are included by their path from the project's root.
 function(tandem_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
                          -march=${TANDEM_ARCH} -fno-math-errno)
@@ -15,8 +15,11 @@ function(tandem_compile_options target)
 endfunction()
 
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "LIBS;PRIVATE_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "EXCLUDE" "LIBS;PRIVATE_LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(ARG_EXCLUDE)
+    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXCLUDE})
+  endif()
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_LIBS} PRIVATE ${ARG_PRIVATE_LIBS})
