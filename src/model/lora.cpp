@@ -81,11 +81,18 @@ ConstMatrix LoraLayout::b(std::span<const float> flat, const LoraGroup::Member& 
   return {flat.data() + member.b_offset, member.row_end - member.row_begin, rank_};
 }
 
-std::vector<AdapterTensor> LoraLayout::views(std::span<const float> flat) const {
-  std::vector<AdapterTensor> views;
+std::vector<std::span<const float>> LoraLayout::spans(std::span<const float> flat) const {
+  std::vector<std::span<const float>> spans;
   for (const LoraTensor& tensor : tensors_)
-    views.push_back({tensor.name, tensor.rows, tensor.cols,
-                     flat.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size()))});
+    spans.push_back(flat.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size())));
+  return spans;
+}
+
+std::vector<AdapterTensor> LoraLayout::views(std::span<const float> flat) const {
+  const auto data = spans(flat);
+  std::vector<AdapterTensor> views;
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    views.push_back({tensors_[i].name, tensors_[i].rows, tensors_[i].cols, data[i]});
   return views;
 }
 

@@ -55,7 +55,8 @@ class LoraLayout {
   Matrix b(std::span<float> flat, const LoraGroup::Member& member) const;
   ConstMatrix b(std::span<const float> flat, const LoraGroup::Member& member) const;
 
-  // Views of all tensors in digest order.
+  // All tensors in digest order.
+  std::vector<std::span<const float>> spans(std::span<const float> flat) const;
   std::vector<AdapterTensor> views(std::span<const float> flat) const;
 
   // A drawn by (seed, module), B = 0 (SPEC.md, "Random numbers, initial adapter, order").

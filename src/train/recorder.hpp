@@ -1,0 +1,44 @@
+// Writes a run's observations: the trajectory, its snapshots, the newest adapter. Rank 0 only.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "io/adapter.hpp"
+#include "io/dataset.hpp"
+#include "io/trajectory.hpp"
+#include "src/model/lora.hpp"
+#include "src/model/weights.hpp"
+#include "src/spec/run_spec.hpp"
+#include "src/train/run_folder.hpp"
+#include "src/train/trainer.hpp"
+
+namespace tandem {
+
+struct RunInputs {
+  ModelConfig config;
+  Dataset train, held_out;  // held_out: empty without evaluation
+};
+
+class Recorder {
+ public:
+  Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,
+           const LoraLayout& lora, const std::map<std::string, std::string>& provenance);
+
+  void update(std::int64_t t, const UpdateResult& result, const Trainer& trainer, double seconds);
+  // Before the step of update t: what that update started from, and its gradient.
+  void snapshot(std::int64_t t, Trainer& trainer);
+  // Publishes the trajectory, and the adapter once it has been trained.
+  void evaluation(std::int64_t t, const EvalResult& result, Trainer& trainer, double seconds, std::int64_t host_bytes);
+  void loss_adapter_off(double start, double end) { writer_.set_loss_adapter_off(start, end); }
+  void save_adapter(Trainer& trainer);
+  void finish(const std::string& end_time);
+
+ private:
+  const RunFolder& folder_;
+  const Config& config_;
+  const LoraLayout& lora_;
+  TrajectoryWriter writer_;
+};
+
+}  // namespace tandem

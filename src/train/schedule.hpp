@@ -1,0 +1,16 @@
+// The learning rate of update t = 1..T (SPEC.md, "Optimiser").
+#pragma once
+
+#include <cstdint>
+
+#include "src/spec/run_spec.hpp"
+
+namespace tandem {
+
+// spec must be resolved.
+double learning_rate(const RunSpec& spec, std::int64_t t);
+
+// min(1, max_norm / (norm + 1e-6)); 1 where max_norm <= 0.
+double clip_factor(double norm, double max_norm);
+
+}  // namespace tandem

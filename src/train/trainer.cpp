@@ -1,0 +1,198 @@
+#include "src/train/trainer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+#include "comm/exact_reduction.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/checksum.hpp"
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/train/deal.hpp"
+#include "src/train/schedule.hpp"
+
+namespace tandem {
+
+namespace {
+
+// The most tokens, and scored tokens, that `micro` samples of the set can have together.
+std::pair<std::int64_t, std::int64_t> largest(const SampleSet& samples, std::int64_t micro) {
+  std::vector<std::int64_t> lengths, scored;
+  for (std::int64_t i = 0; i < samples.size(); ++i) {
+    lengths.push_back(samples.length(i));
+    scored.push_back(samples.n_scored(i));
+  }
+  const auto top = [&](std::vector<std::int64_t>& values) {
+    const auto n = std::min<std::size_t>(values.size(), static_cast<std::size_t>(micro));
+    std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), values.end(), std::greater<>());
+    return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), std::int64_t{0});
+  };
+  return {top(lengths), top(scored)};
+}
+
+BatchLimits batch_limits(const SampleSet& train, const SampleSet& held_out, std::int64_t micro) {
+  BatchLimits limits;
+  std::tie(limits.train_tokens, limits.train_scored) = largest(train, micro);
+  std::tie(limits.eval_tokens, limits.eval_scored) = largest(held_out, micro);
+  for (const SampleSet* set : {&train, &held_out})
+    for (std::int64_t i = 0; i < set->size(); ++i) limits.longest_sample = std::max(limits.longest_sample, set->length(i));
+  return limits;
+}
+
+}  // namespace
+
+Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
+                 const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
+                 const SampleSet& held_out)
+    : ctx_(ctx), comm_(comm), spec_(spec), execution_(execution), lora_(lora), train_(train), held_out_(held_out),
+      order_(spec.seed_order, train.size(), spec.batch_global),
+      model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro)),
+      tensor_norms_(lora.tensors().size()), held_out_ids_(static_cast<std::size_t>(held_out.size())) {
+  const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
+  const std::int64_t n = lora.size(), n_nll = std::max(limits.train_scored, limits.eval_scored);
+  const auto take = [&](auto& memory) {
+    p_ = memory.template take<float>(n);
+    m_ = memory.template take<float>(n);
+    v_ = memory.template take<float>(n);
+    gradient_ = memory.template take<float>(n);
+    nll_ = memory.template take<float>(n_nll);
+    sum_ = {memory.template take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
+  };
+  ArenaPlan plan;
+  take(plan);
+  arena_ = Arena(plan.bytes(), "adapter, moments and gradient");
+  take(arena_);
+  micro_batch_.reserve(std::max(limits.train_tokens, limits.eval_tokens), execution.batch_micro);
+  std::iota(held_out_ids_.begin(), held_out_ids_.end(), std::int64_t{0});
+}
+
+std::string Trainer::where(std::int64_t t, std::span<const std::int64_t> samples) const {
+  std::string text = cat("update ", t, ", samples");
+  for (const std::int64_t s : samples) text += cat(" ", s);
+  text += ", lines";
+  for (const std::int64_t s : samples) text += cat(" ", train_.line(s));
+  return text;
+}
+
+double Trainer::nll_sum() const {
+  double sum = 0.0;
+  for (std::int64_t n = 0; n < micro_batch_.n_scored(); ++n) sum += static_cast<double>(nll_[static_cast<std::size_t>(n)]);
+  return sum;
+}
+
+void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples) {
+  micro_batch_.pack(train_, samples);
+  if (micro_batch_.n_scored() == 0) return;
+  model_.gradient(p_, micro_batch_, nll_, gradient_);
+  const double nll = nll_sum();
+  if (!std::isfinite(nll))
+    throw Error(ErrorKind::kInternal, cat("the loss is not finite: ", where(t, samples)));
+  if (!exact_sum_add(sum_, lora_.size(), nll))
+    throw Error(ErrorKind::kInternal, cat("the loss is too large: ", nll, ": ", where(t, samples)));
+  const std::int64_t bad = exact_sum_add(sum_, 0, gradient_, ctx_.threads);
+  if (bad >= 0)
+    throw Error(ErrorKind::kInternal, cat("the gradient is not finite or too large: ", lora_.element_name(bad), " = ",
+                                          gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
+}
+
+UpdateResult Trainer::compute_gradient(std::int64_t t) {
+  UpdateResult result;
+  result.lr = learning_rate(spec_, t);
+  result.sample_ids = order_.batch(t);
+  const std::int64_t micro = execution_.batch_micro, n = static_cast<std::int64_t>(result.sample_ids.size());
+  deal(owner_, execution_.batch_deal, train_, result.sample_ids, micro, comm_.size());
+  agree(comm_, [&] {
+    exact_sum_clear(sum_, ctx_.threads);
+    AddendCounter addends;
+    for (std::size_t j = 0; j < owner_.size(); ++j) {
+      if (owner_[j] != comm_.rank()) continue;
+      if (addends.full()) {
+        if (exact_sum_carry(sum_, comm_.size(), ctx_.threads).too_large >= 0)
+          throw Error(ErrorKind::kInternal, cat("the gradient's sum is too large: update ", t));
+        addends.carried();
+      }
+      addends.add();
+      const auto begin = static_cast<std::int64_t>(j) * micro;
+      add_micro_batch(t, result.sample_ids.subspan(static_cast<std::size_t>(begin),
+                                                   static_cast<std::size_t>(std::min(n, begin + micro) - begin)));
+    }
+  });
+  for (const std::int64_t s : result.sample_ids) {
+    result.n_targets += train_.n_scored(s);
+    result.n_tokens += train_.length(s);
+  }
+  const std::int64_t nll_index = lora_.size();
+  result.checksum = all_reduce_exact(
+      comm_, sum_, cat("update ", t),
+      [&](std::int64_t i) { return i == nll_index ? std::string("the loss") : lora_.element_name(i); }, ctx_.threads);
+  if (result.n_targets == 0) {
+    result.loss = std::numeric_limits<double>::quiet_NaN();
+    std::fill(gradient_.begin(), gradient_.end(), 0.0f);
+    std::fill(tensor_norms_.begin(), tensor_norms_.end(), 0.0);
+    return result;
+  }
+  const auto count = static_cast<double>(result.n_targets);
+  exact_sum_mean(sum_, 0, count, gradient_, ctx_.threads);
+  result.loss = exact_sum_value(sum_, nll_index) / count;
+  double squares = 0.0;
+  for (std::size_t i = 0; i < tensor_norms_.size(); ++i) {
+    const LoraTensor& tensor = lora_.tensors()[i];
+    const double sum = sum_of_squares(ctx_, gradient().subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size())));
+    tensor_norms_[i] = std::sqrt(sum);
+    squares += sum;
+  }
+  result.grad_norm = std::sqrt(squares);
+  result.clip = clip_factor(result.grad_norm, spec_.optim_clip);
+  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+    throw AgreedError(ErrorKind::kInternal, cat("loss ", result.loss, " or gradient norm ", result.grad_norm, " is not finite: ", where(t, result.sample_ids)), 0);
+  return result;
+}
+
+void Trainer::step(std::int64_t t, UpdateResult& result) {
+  if (result.n_targets > 0) {
+    ++steps_made_;
+    adamw(ctx_, p_, m_, v_, gradient_,
+          {result.lr, spec_.optim_beta1, spec_.optim_beta2, spec_.optim_eps, spec_.optim_weight_decay, result.clip,
+           steps_made_});
+  }
+  result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
+  require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
+}
+
+EvalResult Trainer::evaluate(bool with_adapter) {
+  EvalResult result;
+  std::array<std::int64_t, ExactSumView::n_limbs(1)> limbs{};
+  const ExactSumView sum{limbs.data(), 1};
+  const std::int64_t micro = execution_.batch_micro;
+  deal(owner_, execution_.batch_deal, held_out_, held_out_ids_, micro, comm_.size());
+  agree(comm_, [&] {
+    AddendCounter addends;
+    for (std::size_t j = 0; j < owner_.size(); ++j) {
+      if (owner_[j] != comm_.rank()) continue;
+      if (addends.full()) {
+        (void)exact_sum_carry(sum, comm_.size(), 1);
+        addends.carried();
+      }
+      addends.add();
+      const auto begin = static_cast<std::int64_t>(j) * micro;
+      const std::int64_t end = std::min(held_out_.size(), begin + micro);
+      micro_batch_.pack(held_out_, std::span(held_out_ids_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      model_.evaluate(with_adapter ? std::span<const float>(p_) : std::span<const float>(), micro_batch_, nll_);
+      const double nll = nll_sum();
+      if (!exact_sum_add(sum, 0, nll))
+        throw Error(ErrorKind::kInternal, cat("the held-out loss is not finite or too large: ", nll, ": held-out lines ",
+                                              held_out_.line(begin), " to ", held_out_.line(end - 1)));
+    }
+  });
+  (void)all_reduce_exact(comm_, sum, "evaluation", [](std::int64_t) { return std::string("the held-out loss"); }, 1);
+  result.nll_sum = exact_sum_value(sum, 0);
+  for (std::int64_t i = 0; i < held_out_.size(); ++i) result.n_tokens += held_out_.n_scored(i);
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,83 @@
+// The state of a run and the two things done with it: an update and an evaluation. Collective: all ranks call the
+// same functions with the same arguments and get the same results, bit for bit, whatever their number.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "io/samples.hpp"
+#include "kernels/context.hpp"
+#include "kernels/exact_sum.hpp"
+#include "src/base/arena.hpp"
+#include "src/model/transformer.hpp"
+#include "src/spec/run_spec.hpp"
+#include "src/train/order.hpp"
+
+namespace tandem {
+
+struct UpdateResult {
+  double loss = 0.0;  // nll per scored token, of the adapter before the step; NaN where nothing was scored
+  std::int64_t n_targets = 0;
+  double grad_norm = 0.0, clip = 1.0, lr = 0.0;
+  std::uint64_t checksum = 0;          // of the reduced limbs
+  std::uint64_t adapter_checksum = 0;  // after the step
+  std::int64_t n_tokens = 0;           // in the global batch
+  std::span<const std::int64_t> sample_ids;
+};
+
+struct EvalResult {
+  double nll_sum = 0.0;
+  std::int64_t n_tokens = 0;
+  double loss() const { return nll_sum / static_cast<double>(n_tokens); }
+};
+
+class Trainer {
+ public:
+  // The references must outlive this object. held_out may be empty. spec must be resolved.
+  Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
+          const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
+          const SampleSet& held_out);
+
+  // Gradient of update t's global batch, exactly reduced; gradient() and norms are valid after it. No step yet.
+  UpdateResult compute_gradient(std::int64_t t);
+  // Clip and AdamW with what compute_gradient(t) gave; fills in the adapter's checksum, equal on all ranks.
+  void step(std::int64_t t, UpdateResult& result);
+
+  EvalResult evaluate(bool with_adapter);
+
+  std::int64_t steps_made() const { return steps_made_; }
+  std::span<float> adapter() { return p_; }
+  std::span<const float> m() const { return m_; }
+  std::span<const float> v() const { return v_; }
+  std::span<const float> gradient() const { return gradient_; }        // divided by the count, not clipped
+  std::span<const double> tensor_norms() const { return tensor_norms_; }  // 2-norm of each tensor's gradient
+
+ private:
+  // One micro-batch's nll sum, in double, in token order.
+  double nll_sum() const;
+  void add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples);
+  void add_checked(std::int64_t t, std::span<const std::int64_t> samples);
+  std::string where(std::int64_t t, std::span<const std::int64_t> samples) const;
+
+  const CpuContext& ctx_;
+  Communicator& comm_;
+  const RunSpec& spec_;
+  const Execution& execution_;
+  const LoraLayout& lora_;
+  const SampleSet &train_, &held_out_;
+  BatchOrder order_;
+  Transformer model_;
+
+  Arena arena_;
+  std::span<float> p_, m_, v_, gradient_, nll_;
+  ExactSumView sum_;  // the gradient's elements, then the nll sum
+  std::vector<double> tensor_norms_;
+  MicroBatch micro_batch_;
+  std::vector<int> owner_;
+  std::vector<std::int64_t> held_out_ids_;
+  std::int64_t steps_made_ = 0;
+};
+
+}  // namespace tandem
