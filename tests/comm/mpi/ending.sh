@@ -1,0 +1,14 @@
+#!/bin/bash
+# ending.sh MPIRUN PROGRAM HOW N CODE TEXT: the job ends within 30 s with exit code CODE ("any": any but 0) and, unless
+# TEXT is empty, says TEXT once on stderr.
+mpirun=$1 program=$2 how=$3 n_ranks=$4 code=$5 text=$6
+fail() { echo "$how on $n_ranks ranks: $1"; exit 1; }
+
+SECONDS=0
+output=$(MPI_TEST_LIMIT=60 "$mpirun" "$n_ranks" "$program" "$how" 2>&1)
+got=$?
+[ "$SECONDS" -lt 30 ] || fail "took $SECONDS s"
+[ "$got" != 0 ] || fail "exit code 0"
+[ "$code" = any ] || [ "$got" = "$code" ] || fail "exit code $got, not $code: $output"
+[ -z "$text" ] || [ "$(grep -c "$text" <<<"$output")" = 1 ] || fail "not said once: $text. Output: $output"
+[ -z "$(pgrep -f "^$program $how\$")" ] || fail "processes are left"

@@ -1,0 +1,57 @@
+// ending_program HOW: the last rank leaves while the others are in an all-reduce. The job has to end, soon
+// and non-zero.
+//   throw   an exception on one rank outside any agreement; main ends the job as the program `tandem` does
+//   agreed  an exception inside an agreement, thrown by all
+//   exit    _exit(4), as the watchdog does
+//   kill    the process dies
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_communicator.hpp"
+
+namespace {
+
+void run(const std::string& how) {
+  tandem::MpiCommunicator comm(MPI_COMM_WORLD);
+  std::vector<std::int64_t> values(1 << 20);
+  const bool leaves = comm.rank() == comm.size() - 1;
+  const auto leave = [&] {
+    if (how == "exit") _exit(4);
+    if (how == "kill") std::raise(SIGKILL);
+    throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
+  };
+  for (int update = 0;; ++update) {
+    if (how == "agreed") {
+      tandem::agree(comm, [&] {
+        if (leaves && update == 3) leave();
+      });
+    } else if (leaves && update == 3) {
+      leave();
+    }
+    comm.all_reduce_sum(values);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  try {
+    run(argc > 1 ? argv[1] : "");
+  } catch (const tandem::Error& error) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const auto* agreed = dynamic_cast<const tandem::AgreedError*>(&error);
+    if (agreed == nullptr || agreed->rank() == rank)
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, error.exit_code());
+  }
+  return 0;
+}
