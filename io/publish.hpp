@@ -29,6 +29,9 @@ class FilePublisher {
   void write(std::string_view text) { write(text.data(), text.size()); }
   void publish();
   const std::filesystem::path& path() const { return path_; }
+  // For a library that opens files itself: it may write here, in place, and must have closed it before
+  // publish().
+  const std::filesystem::path& temporary() const { return temporary_; }
 
  private:
   [[noreturn]] void fail(const char* step);

@@ -76,6 +76,10 @@ struct Trajectory {
 // version, an unknown value of an enumeration, columns of unequal length, more data announced than stored.
 Trajectory read_trajectory(const std::filesystem::path& file);
 
+// For files of unknown origin: HDF5 itself crashes on some damaged ones, so a child process reads the file
+// first, and its death is an error (kInput) of this one. Not for a process that runs MPI.
+Trajectory read_untrusted_trajectory(const std::filesystem::path& file);
+
 // One part ("adapter", "m", "v", "gradient") of a snapshot file, tensor by tensor in the order of `names`.
 std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
                                                std::span<const std::string> names);

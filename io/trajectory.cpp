@@ -1,0 +1,398 @@
+#include "io/trajectory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <optional>
+#include <type_traits>
+
+#include "io/hdf5.hpp"
+#include "io/publish.hpp"
+#include "src/base/error.hpp"
+#include "src/base/sha256.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using hdf5::About;
+using hdf5::ElementType;
+using hdf5::Id;
+
+constexpr double kMostOfTheTime = 0.05;            // share of the run spent publishing
+constexpr std::size_t kAttributeBytes = 64 << 10;  // larger texts become datasets
+constexpr std::int64_t kUpdateChunk = 512;         // rows; 4 KiB of scalars
+constexpr std::int64_t kEvalChunk = 64;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+[[noreturn]] void misused(const std::string& what) {
+  throw Error(ErrorKind::kInternal, "trajectory: " + what);
+}
+
+void check_digest(const std::string& digest, const char* where) {
+  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (digest.size() != hdf5::kDigestChars || !std::all_of(digest.begin(), digest.end(), is_hex))
+    misused(cat(where, ": \"", digest, "\" is not a SHA-256 digest"));
+}
+
+// One text and its digest, as /spec and /execution have them.
+void write_canonical(const Id& file, const char* name, const std::string& text, const char* what) {
+  const Id group = hdf5::create_group(file, name);
+  hdf5::write_text(group, "text", text, {"text", what});
+  hdf5::write_text(group, "digest", sha256_hex(text), {"SHA-256", "SHA-256 of text, hexadecimal"});
+}
+
+void write_digests(const Id& group, const std::string& name, const std::string& characters,
+                   const About& about) {
+  const Id type = hdf5::digest_type();
+  const hsize_t count = characters.size() / hdf5::kDigestChars;
+  hdf5::write_array(group, name, {type.get(), type.get(), hdf5::kDigestChars}, std::span(&count, 1),
+                    characters.data(), about);
+}
+
+template <class T>
+void write_column(const Id& group, const std::string& name, const ElementType& type,
+                  const std::vector<T>& values, const About& about) {
+  const hsize_t count = values.size();
+  hdf5::write_array(group, name, type, std::span(&count, 1), values.data(), about);
+}
+
+template <class T>
+void write_snapshot_part(const Id& group, const std::vector<std::span<const T>>& tensors,
+                         std::span<const std::string> names,
+                         std::span<const std::pair<std::int64_t, std::int64_t>> shapes) {
+  if (tensors.size() != names.size()) misused("a snapshot of another number of tensors than the adapter has");
+  const auto type = std::is_same_v<T, float> ? hdf5::float32_type() : hdf5::float64_type();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const hsize_t dims[] = {static_cast<hsize_t>(shapes[i].first), static_cast<hsize_t>(shapes[i].second)};
+    if (tensors[i].size() != dims[0] * dims[1]) misused(cat("a snapshot with another size of ", names[i]));
+    hdf5::write_array(group, names[i], type, dims, tensors[i].data(),
+                      {"1", "row-major, as the adapter's matrix", {"row", "column"}});
+  }
+}
+
+hdf5::Table update_table(const Id& file, std::int64_t batch_global) {
+  const auto integer = hdf5::int64_type(), real = hdf5::float64_type(), bits = hdf5::uint64_type();
+  hdf5::Table table(file, "update", "update", kUpdateChunk);
+  table.add("step", integer, "updates", "number of the update, from 1")
+      .add("optimizer_step", integer, "updates", "optimizer steps made so far")
+      .add("loss", real, "nat/token",
+           "mean negative log-likelihood of the target tokens, NaN where there are none")
+      .add("n_targets", integer, "tokens", "scored target tokens")
+      .add("grad_norm", real, "nat/token", "2-norm of all adapter gradients before clipping")
+      .add("clip", real, "1", "factor applied to the gradients")
+      .add("lr", real, "1", "learning rate")
+      .add("n_samples", integer, "samples", "samples of the global batch")
+      .add("checksum", bits, "1", "weighted sum of the reduced limbs modulo 2^64")
+      .add("seconds", real, "s", "wall-clock time of the update")
+      .add("adapter_checksum", bits, "1", "weighted sum of the adapter's bits after the step modulo 2^64");
+  if (batch_global > 0)
+    table.add_wide("sample_ids", integer, batch_global, "sample", "1",
+                   "0-based indices of the samples in order, -1 = none");
+  return table;
+}
+
+hdf5::Table eval_table(const Id& file) {
+  const auto integer = hdf5::int64_type(), real = hdf5::float64_type();
+  const Id digest = hdf5::digest_type();
+  hdf5::Table table(file, "eval", "evaluation", kEvalChunk);
+  table.add("step", integer, "updates", "updates made before the evaluation, 0 = untrained")
+      .add("nll_sum", real, "nat", "sum of the negative log-likelihood over the held-out target tokens")
+      .add("n_tokens", integer, "tokens", "scored target tokens")
+      .add("loss", real, "nat/token", "nll_sum / n_tokens")
+      .add("seconds", real, "s", "wall-clock time of the evaluation")
+      .add("adapter_digest", {digest.get(), digest.get(), hdf5::kDigestChars}, "SHA-256",
+           "digest of the adapter evaluated (SPEC.md, Digests)");
+  return table;
+}
+
+hdf5::Table memory_table(const Id& file) {
+  hdf5::Table table(file, "memory", "evaluation", kEvalChunk);
+  table.add("host_bytes", hdf5::int64_type(), "bytes", "peak resident memory so far, largest over the ranks")
+      .add("device_bytes", hdf5::int64_type(), "bytes", "peak device memory so far, largest over the ranks");
+  return table;
+}
+
+}  // namespace
+
+struct TrajectoryWriter::State {
+  State(fs::path path_, const TrajectoryHeader& header_, double flush_s_)
+      : path(std::move(path_)),
+        header(header_),
+        flush_s(flush_s_),
+        file(hdf5::create_in_memory(path.string() + " (in memory)")),
+        provenance(hdf5::create_group(file, "provenance")),
+        updates(update_table(file, header.batch_global)) {}
+
+  // Rows of all tables, then the image of the file.
+  void write_pending() {
+    updates.write_pending();
+    for (auto* table : {&evals, &memory, &observed})
+      if (*table) (*table)->write_pending();
+  }
+
+  fs::path path;
+  TrajectoryHeader header;
+  double flush_s;
+  Id file, provenance;
+  hdf5::Table updates;
+  std::optional<hdf5::Table> evals, memory, observed;
+  Id snapshots;
+  std::vector<std::string> adapter_names;
+  std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
+  std::int64_t last_update = 0, last_eval = -1;
+  std::vector<std::int64_t> sample_ids;  // one padded row
+  std::vector<std::byte> image;
+  Clock::time_point start = Clock::now(), last_publication = start;
+  double seconds_publishing = 0.0, last_publication_s = 0.0;
+};
+
+TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header, double flush_s)
+    : state_(std::make_unique<State>(std::move(file), header, flush_s)) {
+  auto& s = *state_;
+  hdf5::set_attribute(s.file, "format", "tandem-trajectory");
+  hdf5::set_attribute(s.file, "format_version", kTrajectoryVersion);
+  hdf5::set_attribute(s.file, "stack", header.stack);
+  hdf5::set_attribute(s.file, "complete", std::int64_t{0});
+  write_canonical(s.file, "spec", header.spec_text,
+                  "canonical text of what is to be computed (SPEC.md, Keys)");
+  write_canonical(s.file, "execution", header.execution_text,
+                  "canonical text of how it is computed (SPEC.md, Keys)");
+  for (const auto& [name, value] : header.provenance) set_provenance(name, value);
+  s.sample_ids.resize(static_cast<std::size_t>(header.batch_global));
+  if (!header.records_eval) return;
+  s.evals = eval_table(s.file);
+  s.memory = memory_table(s.file);
+  const double unknown[] = {std::nan(""), std::nan("")};
+  const hsize_t two = 2;
+  hdf5::write_array(
+      s.evals->group(), "loss_adapter_off", hdf5::float64_type(), std::span(&two, 1), unknown,
+      {"nat/token", "held-out loss without the adapter: at step 0, at the end; NaN = not known", {"when"}});
+}
+
+TrajectoryWriter::~TrajectoryWriter() = default;
+TrajectoryWriter::TrajectoryWriter(TrajectoryWriter&&) noexcept = default;
+
+const fs::path& TrajectoryWriter::path() const { return state_->path; }
+double TrajectoryWriter::seconds_publishing() const { return state_->seconds_publishing; }
+
+void TrajectoryWriter::set_load(std::span<const LoadRow> tensors, std::string_view config) {
+  std::vector<std::string> names, dtypes;
+  std::string digests;
+  std::vector<std::int64_t> shapes;
+  std::vector<double> mean, rms;
+  for (const auto& tensor : tensors) {
+    if (tensor.shape.size() > kMaxLoadDims)
+      misused(cat("/load: ", tensor.name, " has more than 4 dimensions"));
+    check_digest(tensor.digest, "/load");
+    names.push_back(tensor.name);
+    dtypes.push_back(tensor.dtype);
+    digests += tensor.digest;
+    for (std::size_t d = 0; d < kMaxLoadDims; ++d)
+      shapes.push_back(d < tensor.shape.size() ? tensor.shape[d] : -1);
+    mean.push_back(tensor.mean);
+    rms.push_back(tensor.rms);
+  }
+  const Id group = hdf5::create_group(state_->file, "load");
+  hdf5::write_texts(group, "name", names, {"text", "base tensors as the files name them", {"tensor"}});
+  write_digests(group, "digest", digests,
+                {"SHA-256", "of the tensor's bytes in the file's dtype", {"tensor"}});
+  const hsize_t dims[] = {tensors.size(), kMaxLoadDims};
+  hdf5::write_array(group, "shape", hdf5::int64_type(), dims, shapes.data(),
+                    {"elements", "-1 = no such dimension", {"tensor", "dimension"}});
+  hdf5::write_texts(group, "dtype", dtypes, {"text", "as the file names it", {"tensor"}});
+  write_column(group, "mean", hdf5::float64_type(), mean, {"1", "mean of the elements", {"tensor"}});
+  write_column(group, "rms", hdf5::float64_type(), rms,
+               {"1", "root of the mean square of the elements", {"tensor"}});
+  hdf5::write_text(group, "config", config, {"JSON", "the model's configuration as read"});
+}
+
+void TrajectoryWriter::set_render(std::span<const RenderRow> train, std::span<const RenderRow> held_out,
+                                  std::string_view template_digest) {
+  std::string digests;
+  std::vector<std::int64_t> n_ids, n_targets, last;
+  for (const auto rows : {train, held_out})
+    for (const auto& row : rows) {
+      check_digest(row.digest, "/render");
+      digests += row.digest;
+      n_ids.push_back(row.n_ids);
+      n_targets.push_back(row.n_targets);
+      last.push_back(row.last_target_id);
+    }
+  const Id group = hdf5::create_group(state_->file, "render");
+  hdf5::set_attribute(group, "n_train", static_cast<std::int64_t>(train.size()));
+  write_digests(group, "digest", digests,
+                {"SHA-256", "of the token ids and target marks (SPEC.md, Digests)", {"sample"}});
+  write_column(group, "n_ids", hdf5::int64_type(), n_ids, {"tokens", "length of the sample", {"sample"}});
+  write_column(group, "n_targets", hdf5::int64_type(), n_targets, {"tokens", "target tokens", {"sample"}});
+  write_column(group, "last_target_id", hdf5::int64_type(), last,
+               {"1", "token id of the last target, -1 = none", {"sample"}});
+  hdf5::write_text(group, "template_digest", template_digest,
+                   {"SHA-256", "of the chat template, empty where none was used"});
+}
+
+void TrajectoryWriter::set_adapter(std::span<const std::string> names,
+                                   std::span<const std::pair<std::int64_t, std::int64_t>> shapes) {
+  auto& s = *state_;
+  if (names.size() != shapes.size() || names.empty()) misused("/adapter: names and shapes do not match");
+  s.adapter_names.assign(names.begin(), names.end());
+  s.adapter_shapes.assign(shapes.begin(), shapes.end());
+  std::vector<std::int64_t> flat;
+  for (const auto& [rows, cols] : shapes) flat.insert(flat.end(), {rows, cols});
+  const Id group = hdf5::create_group(s.file, "adapter");
+  hdf5::write_texts(group, "names", names,
+                    {"text", "adapter tensors, the order of every per-tensor column", {"tensor"}});
+  const hsize_t dims[] = {names.size(), 2};
+  hdf5::write_array(group, "shapes", hdf5::int64_type(), dims, flat.data(),
+                    {"elements", "rows and columns", {"tensor", "dimension"}});
+  if (!s.header.records_observed) return;
+  s.observed.emplace(s.file, "observed", "observation", kEvalChunk);
+  s.observed->add("step", hdf5::int64_type(), "updates", "update observed")
+      .add_wide("tensor_grad_norm", hdf5::float64_type(), static_cast<std::int64_t>(names.size()), "tensor",
+                "nat/token", "2-norm of each adapter tensor's gradient before clipping");
+}
+
+void TrajectoryWriter::set_provenance(const std::string& name, const std::string& value) {
+  auto& group = state_->provenance;
+  if (value.size() <= kAttributeBytes) return hdf5::set_attribute(group, name, value);
+  hdf5::write_text(group, name, value, {"text", "provenance too long for an attribute"});
+}
+
+void TrajectoryWriter::set_provenance(const std::string& name, std::int64_t value) {
+  hdf5::set_attribute(state_->provenance, name, value);
+}
+
+void TrajectoryWriter::set_provenance(const std::string& name, double value) {
+  hdf5::set_attribute(state_->provenance, name, value);
+}
+
+void TrajectoryWriter::append_update(const UpdateRow& row) {
+  auto& s = *state_;
+  if (row.step != s.last_update + 1)
+    misused(cat("update ", row.step, " does not follow update ", s.last_update));
+  if (row.sample_ids.size() > s.sample_ids.size())
+    misused(cat("update ", row.step, " has ", row.sample_ids.size(), " samples, batch.global is ",
+                s.sample_ids.size()));
+  s.last_update = row.step;
+  std::fill(s.sample_ids.begin(), s.sample_ids.end(), -1);
+  std::copy(row.sample_ids.begin(), row.sample_ids.end(), s.sample_ids.begin());
+  s.updates.put(row.step)
+      .put(row.optimizer_step)
+      .put(row.loss)
+      .put(row.n_targets)
+      .put(row.grad_norm)
+      .put(row.clip)
+      .put(row.lr)
+      .put(row.n_samples)
+      .put(row.checksum)
+      .put(row.seconds)
+      .put(row.adapter_checksum);
+  if (!s.sample_ids.empty()) s.updates.put(std::span<const std::int64_t>(s.sample_ids));
+}
+
+void TrajectoryWriter::append_eval(const EvalRow& row) {
+  auto& s = *state_;
+  if (!s.evals) misused("an evaluation, but the header says there are none");
+  if (row.step <= s.last_eval)
+    misused(cat("evaluation at ", row.step, " does not follow that at ", s.last_eval));
+  check_digest(row.adapter_digest, "/eval");
+  s.last_eval = row.step;
+  s.evals->put(row.step)
+      .put(row.nll_sum)
+      .put(row.n_tokens)
+      .put(row.loss)
+      .put(row.seconds)
+      .put(std::span<const char>(row.adapter_digest));
+  s.memory->put(row.host_bytes).put(row.device_bytes);
+}
+
+void TrajectoryWriter::set_loss_adapter_off(double start, double end) {
+  auto& s = *state_;
+  if (!s.evals) misused("loss_adapter_off, but the header says there are no evaluations");
+  const double values[] = {start, end};
+  hdf5::overwrite(s.evals->group(), "loss_adapter_off", hdf5::float64_type(), values);
+}
+
+void TrajectoryWriter::append_observed(std::int64_t step, std::span<const double> tensor_grad_norm) {
+  if (!state_->observed)
+    misused("an observation, but the header says there are none, or set_adapter is missing");
+  state_->observed->put(step).put(tensor_grad_norm);
+}
+
+void TrajectoryWriter::write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts) {
+  auto& s = *state_;
+  if (s.adapter_names.empty()) misused("a snapshot before set_adapter");
+  const fs::path folder = s.path.parent_path() / (s.path.stem().string() + ".snapshots");
+  fs::create_directories(folder);
+  const std::string name = std::to_string(step);
+  FilePublisher publisher(folder / (name + ".h5"));
+  try {
+    // HDF5 writes into the publisher's temporary; closing it leaves a whole file to publish.
+    Id file = hdf5::create_on_disk(publisher.temporary());
+    for (const auto& part : parts) {
+      const Id group = hdf5::create_group(file, part.name);
+      std::visit(
+          [&](const auto& tensors) {
+            write_snapshot_part(group, tensors, s.adapter_names, s.adapter_shapes);
+          },
+          part.tensors);
+    }
+    hdf5::close_file(file);
+  } catch (const Error& error) {
+    throw Error(error.kind(), cat(publisher.path().string(), ": ", error.what()));
+  }
+  publisher.publish();
+  if (!s.snapshots) s.snapshots = hdf5::create_group(s.file, "snapshot");
+  hdf5::link_external(s.snapshots, name, (folder.filename() / (name + ".h5")).string());
+}
+
+void TrajectoryWriter::publish() {
+  auto& s = *state_;
+  const auto begin = Clock::now();
+  s.write_pending();
+  hdf5::set_attribute(s.file, "written_at", utc_now());
+  hdf5::file_image(s.file, s.image);
+  publish_file(s.path, s.image);
+  s.last_publication = Clock::now();
+  s.last_publication_s = seconds_between(begin, s.last_publication);
+  s.seconds_publishing += s.last_publication_s;
+}
+
+bool TrajectoryWriter::maybe_publish() {
+  auto& s = *state_;
+  const auto now = Clock::now();
+  if (seconds_between(s.last_publication, now) < s.flush_s) return false;
+  const double after = s.seconds_publishing + s.last_publication_s;
+  if (after > kMostOfTheTime * (seconds_between(s.start, now) + s.last_publication_s)) return false;
+  publish();
+  return true;
+}
+
+void TrajectoryWriter::finish() {
+  hdf5::set_attribute(state_->file, "complete", std::int64_t{1});
+  try {
+    publish();
+  } catch (...) {
+    hdf5::set_attribute(state_->file, "complete", std::int64_t{0});
+    throw;
+  }
+}
+
+}  // namespace tandem

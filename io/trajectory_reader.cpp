@@ -1,0 +1,281 @@
+#include "io/trajectory_reader.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <system_error>
+#include <tuple>
+
+#include "io/hdf5.hpp"
+#include "io/trajectory.hpp"
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+
+namespace {
+
+using hdf5::Node;
+using Dims = std::vector<std::int64_t>;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+  throw Error(ErrorKind::kInput, cat(where, ": ", what));
+}
+
+// Reads the columns of one group and holds them to one number of rows; a column that is absent stays empty.
+class TableReader {
+ public:
+  explicit TableReader(const Node& group) : group_(group) {}
+
+  TableReader& read(const char* name, std::vector<double>& out, std::int64_t width = 0) {
+    return take(name, width, out, [&](Dims& dims) { return group_.doubles(name, dims); });
+  }
+  TableReader& read(const char* name, std::vector<std::int64_t>& out, std::int64_t width = 0) {
+    return take(name, width, out, [&](Dims& dims) { return group_.ints(name, dims); });
+  }
+  TableReader& read(const char* name, std::vector<std::uint64_t>& out) {
+    return take(name, 0, out, [&](Dims& dims) { return group_.uints(name, dims); });
+  }
+  TableReader& read(const char* name, std::vector<std::string>& out) {
+    return take(name, 0, out, [&](Dims& dims) { return group_.texts(name, dims); });
+  }
+  std::int64_t rows() const { return rows_ < 0 ? 0 : rows_; }
+
+ private:
+  // width 0: one element per row.
+  template <class T, class Get>
+  TableReader& take(const char* name, std::int64_t width, std::vector<T>& out, Get&& get) {
+    if (!group_.has(name)) return *this;
+    Dims dims;
+    out = get(dims);
+    const bool fits = width > 0 ? dims.size() == 2 && dims[1] == width : dims.size() == 1;
+    if (!fits)
+      refuse(group_.where() + name,
+             width > 0 ? cat("is not [rows, ", width, "]") : "is not one value per row");
+    if (rows_ >= 0 && dims[0] != rows_)
+      refuse(group_.where() + name, cat("has ", dims[0], " rows, other columns of its table have ", rows_));
+    rows_ = dims[0];
+    return *this;
+  }
+
+  const Node& group_;
+  std::int64_t rows_ = -1;
+};
+
+void check_ascending(const Node& group, const std::vector<std::int64_t>& step) {
+  for (std::size_t i = 1; i < step.size(); ++i)
+    if (step[i] <= step[i - 1])
+      refuse(group.where() + "step", cat("row ", i, " is step ", step[i], " after step ", step[i - 1]));
+}
+
+// The second extent of a two-dimensional dataset; 0 where it is absent.
+std::int64_t width_of(const Node& group, const char* name) {
+  if (!group.has(name)) return 0;
+  const Dims dims = group.shape(name);
+  if (dims.size() != 2 || dims[1] < 1) refuse(group.where() + name, "is not two-dimensional");
+  return dims[1];
+}
+
+Trajectory::Load read_load(const Node& group) {
+  Trajectory::Load load;
+  std::vector<std::int64_t> shapes;
+  const auto width = width_of(group, "shape");
+  TableReader table(group);
+  table.read("name", load.name).read("digest", load.digest).read("dtype", load.dtype).read("mean", load.mean);
+  table.read("rms", load.rms);
+  if (width > 0) table.read("shape", shapes, width);
+  if (width > 0)
+    for (std::int64_t i = 0; i < table.rows(); ++i) {
+      auto& shape = load.shape.emplace_back();
+      for (std::int64_t d = 0; d < width; ++d)
+        if (const auto size = shapes[static_cast<std::size_t>(i * width + d)]; size >= 0)
+          shape.push_back(size);
+    }
+  load.config = group.text("config").value_or("");
+  return load;
+}
+
+Trajectory::Render read_render(const Node& group) {
+  Trajectory::Render render;
+  TableReader table(group);
+  table.read("digest", render.digest).read("n_ids", render.n_ids).read("n_targets", render.n_targets);
+  table.read("last_target_id", render.last_target_id);
+  render.n_train = group.int_attribute("n_train").value_or(table.rows());
+  if (render.n_train < 0 || render.n_train > table.rows())
+    refuse(group.where() + "n_train", cat("= ", render.n_train, " of ", table.rows(), " samples"));
+  render.template_digest = group.text("template_digest").value_or("");
+  return render;
+}
+
+Trajectory::AdapterNames read_adapter_names(const Node& group) {
+  Trajectory::AdapterNames adapter;
+  std::vector<std::int64_t> shapes;
+  TableReader(group).read("names", adapter.names).read("shapes", shapes, 2);
+  for (std::size_t i = 0; i + 1 < shapes.size(); i += 2)
+    adapter.shapes.emplace_back(shapes[i], shapes[i + 1]);
+  return adapter;
+}
+
+Trajectory::Updates read_updates(const Node& group) {
+  Trajectory::Updates updates;
+  TableReader table(group);
+  table.read("step", updates.step)
+      .read("optimizer_step", updates.optimizer_step)
+      .read("loss", updates.loss)
+      .read("n_targets", updates.n_targets)
+      .read("grad_norm", updates.grad_norm)
+      .read("clip", updates.clip)
+      .read("lr", updates.lr)
+      .read("n_samples", updates.n_samples)
+      .read("checksum", updates.checksum)
+      .read("seconds", updates.seconds)
+      .read("adapter_checksum", updates.adapter_checksum);
+  updates.batch_global = width_of(group, "sample_ids");
+  if (updates.batch_global > 0) table.read("sample_ids", updates.sample_ids, updates.batch_global);
+  updates.rows = table.rows();
+  check_ascending(group, updates.step);
+  return updates;
+}
+
+Trajectory::Observed read_observed(const Node& group) {
+  Trajectory::Observed observed;
+  TableReader table(group);
+  table.read("step", observed.step);
+  if (const auto width = width_of(group, "tensor_grad_norm"); width > 0)
+    table.read("tensor_grad_norm", observed.tensor_grad_norm, width);
+  observed.rows = table.rows();
+  check_ascending(group, observed.step);
+  return observed;
+}
+
+Trajectory::Evals read_evals(const Node& group) {
+  Trajectory::Evals evals;
+  TableReader table(group);
+  table.read("step", evals.step).read("nll_sum", evals.nll_sum).read("n_tokens", evals.n_tokens);
+  table.read("loss", evals.loss).read("seconds", evals.seconds).read("adapter_digest", evals.adapter_digest);
+  evals.rows = table.rows();
+  check_ascending(group, evals.step);
+  Dims dims;
+  evals.loss_adapter_off = group.doubles("loss_adapter_off", dims);
+  if (!dims.empty() && dims != Dims{2})
+    refuse(group.where() + "loss_adapter_off", "does not hold two values");
+  return evals;
+}
+
+// The verdicts are not read yet, but an unknown one means a file this program does not understand.
+void check_audit(const Node& group) {
+  constexpr std::int64_t kMostVerdict = 4;
+  Dims dims;
+  for (const auto verdict : group.ints("verdict", dims))
+    if (verdict < 0 || verdict > kMostVerdict)
+      refuse(group.where() + "verdict", cat("holds ", verdict, ", a verdict this program does not know"));
+}
+
+void read_snapshots(const Node& group, Trajectory& out) {
+  for (const auto& name : group.members()) {
+    std::int64_t step = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+    if (error != std::errc() || end != name.data() + name.size()) continue;
+    if (const auto file = group.external_file(name))
+      out.snapshots.emplace_back(step, out.path.parent_path() / *file);
+  }
+  std::sort(out.snapshots.begin(), out.snapshots.end());
+}
+
+void read_root(const Node& root, Trajectory& out) {
+  const auto format = root.text_attribute("format");
+  if (format != "tandem-trajectory")
+    refuse(out.path.string(), "is an HDF5 file, but not a Tandem trajectory");
+  const auto version = root.int_attribute("format_version");
+  if (!version) refuse(out.path.string(), "lacks the attribute format_version");
+  if (*version != kTrajectoryVersion)
+    refuse(out.path.string(),
+           cat("has trajectory format ", *version, ", this program reads format ", kTrajectoryVersion,
+               *version > kTrajectoryVersion ? ": use a newer tandem" : ""));
+  out.format_version = *version;
+  out.stack = root.text_attribute("stack").value_or("");
+  if (out.stack.empty()) refuse(out.path.string(), "does not name its stack (attribute stack)");
+  const auto complete = root.int_attribute("complete").value_or(0);
+  if (complete != 0 && complete != 1)
+    refuse(out.path.string(), cat("attribute complete = ", complete, " (0 or 1)"));
+  out.complete = complete == 1;
+  out.written_at = root.text_attribute("written_at").value_or("");
+}
+
+}  // namespace
+
+Trajectory read_trajectory(const std::filesystem::path& file) {
+  const hdf5::Id id = hdf5::open_for_reading(file);
+  const Node root(id, file);
+  Trajectory out;
+  out.path = file;
+  read_root(root, out);
+  for (const auto& [name, text, digest] :
+       {std::tuple("spec", &out.spec_text, &out.spec_digest),
+        std::tuple("execution", &out.execution_text, &out.execution_digest)}) {
+    const auto group = root.group(name);
+    if (!group) continue;
+    *text = group->text("text").value_or("");
+    *digest = group->text("digest").value_or("");
+  }
+  if (const auto group = root.group("provenance")) {
+    for (const auto& name : group->attributes()) out.provenance[name] = group->attribute_as_text(name);
+    for (const auto& name : group->members())
+      if (const auto text = group->text(name)) out.provenance[name] = *text;
+  }
+  if (const auto group = root.group("load")) out.load = read_load(*group);
+  if (const auto group = root.group("render")) out.render = read_render(*group);
+  if (const auto group = root.group("adapter")) out.adapter = read_adapter_names(*group);
+  if (const auto group = root.group("update")) out.updates = read_updates(*group);
+  if (const auto group = root.group("observed")) out.observed = read_observed(*group);
+  if (const auto group = root.group("eval")) out.evals = read_evals(*group);
+  if (const auto group = root.group("audit")) check_audit(*group);
+  if (const auto group = root.group("memory")) {
+    auto& memory = out.memory.emplace();
+    TableReader(*group).read("host_bytes", memory.host_bytes).read("device_bytes", memory.device_bytes);
+  }
+  if (const auto group = root.group("snapshot")) read_snapshots(*group, out);
+  out.parts = root.members();
+  return out;
+}
+
+Trajectory read_untrusted_trajectory(const std::filesystem::path& file) {
+  constexpr unsigned kMostSeconds = 120;  // of a loop in damaged metadata
+  const pid_t child = fork();
+  if (child < 0) refuse(file.string(), cat("no process to read it with: ", std::strerror(errno)));
+  if (child == 0) {
+    alarm(kMostSeconds);
+    try {
+      read_trajectory(file);
+    } catch (...) {
+      // The parent meets the same error and reports it.
+    }
+    _exit(0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0)
+    refuse(file.string(), "is a damaged HDF5 file (reading it made the HDF5 library crash or loop)");
+  return read_trajectory(file);
+}
+
+std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
+                                               std::span<const std::string> names) {
+  const hdf5::Id id = hdf5::open_for_reading(file);
+  const auto group = Node(id, file).group(part);
+  if (!group) refuse(file.string(), cat("holds no ", part));
+  std::vector<std::vector<double>> tensors;
+  for (const auto& name : names) {
+    if (!group->has(name)) refuse(group->where() + name, "is missing");
+    Dims dims;
+    tensors.push_back(group->doubles(name, dims));
+  }
+  return tensors;
+}
+
+}  // namespace tandem
