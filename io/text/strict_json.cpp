@@ -153,6 +153,9 @@ std::string one_line(std::string text) {
 
 nlohmann::json parse_strict_json(std::string_view text, const std::string& file, std::int64_t line) {
   if (const auto bad = first_invalid_utf8(text)) fail_at(text, *bad, file, line, "not valid UTF-8");
+  // The library would skip it, on every line.
+  if (text.starts_with("\xEF\xBB\xBF"))
+    fail_at(text, 0, file, line, "begins with a byte order mark (U+FEFF)");
   const char* seen = text.data();
   const char* end = text.data() + text.size();
   Builder builder(text, &seen);
