@@ -51,7 +51,7 @@ const std::vector<ThirdParty>& third_party() {
       {"omp.h", {"kernels/", "comm/", "tests/"}},
       {"openssl/.*", {"src/base/"}},
       {"pcre2.*", {"io/"}},
-      {"utf8proc.h", {"io/"}},
+      {"utf8proc.h", {"io/", "tests/"}},
       {"boost/program_options.*", {"src/cli/"}},
       {"Eigen/.*", {"src/mirror/", "tests/"}},
       {"gtest/.*", {"tests/"}},
