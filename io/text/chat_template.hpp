@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/text/span.hpp"
@@ -48,6 +49,9 @@ class ChatTemplate {
 
   // Throws kInput saying which message is wrong (counted from 1) and why.
   Rendered render(std::span<const Message> messages, const PromptOptions& options = {}) const;
+
+  // What must be added tokens of the tokenizer: as ordinary text they would mean nothing to the model.
+  std::vector<std::string_view> control_tokens() const;
 
   const std::string& name() const { return name_; }  // qwen3, smollm2, chatml
   const std::string& digest() const {
