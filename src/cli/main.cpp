@@ -1,0 +1,137 @@
+// The program `tandem`: finds the command, turns errors into one line and an exit code.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <ios>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/cli/commands.hpp"
+#include "src/cli/cpu_check.hpp"
+#include "src/cli/help.hpp"
+#include "src/cli/launch_rank.hpp"
+#include "src/cli/version.hpp"
+#include "src/spec/nearest.hpp"
+
+namespace tandem {
+namespace {
+
+// A failed write to stdout (closed pipe, full disk) is seen where it happens, not lost.
+void check_output() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::ios::sync_with_stdio(false);
+  std::cin.tie(nullptr);
+  std::cout.exceptions(std::ios::badbit | std::ios::failbit);
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (command.name == name) return command;
+    names.push_back(command.name);
+  }
+  throw Error(ErrorKind::kUsage,
+              cat("unknown command `", name, "`, the nearest one is `", nearest(name, names), "`"));
+}
+
+struct Job {
+  const Command* command = nullptr;  // nullptr: print `text`
+  Arguments arguments;
+  std::string text;
+};
+
+// What the words alone say, so every rank of a run fails here alike or not at all.
+Job read_command_line(const std::vector<std::string>& words) {
+  const std::string& first = words.front();
+  if (first == "--help" || first == "-h" || first == "help") {
+    if (words.size() > 1) return {.text = command_help(find_command(words[1]))};
+    return {.text = program_help(commands())};
+  }
+  if (first == "--version") {
+    if (words.size() > 2 || (words.size() == 2 && words[1] != "--json"))
+      throw Error(ErrorKind::kUsage,
+                  cat("--version: unknown option `", words.back(), "`, the only one is `--json`"));
+    return {.text = words.size() == 2 ? version_json(version()) : version_text(version())};
+  }
+  if (first.starts_with("-"))
+    throw Error(ErrorKind::kUsage, cat("`", first, "`: the command comes first: tandem COMMAND [options]"));
+  Job job{.command = &find_command(first)};
+  job.arguments = parse_arguments(*job.command, {words.begin() + 1, words.end()});
+  if (job.arguments.help) return {.text = command_help(*job.command)};
+  return job;
+}
+
+// One line, whole even where several ranks write at once.
+void print_error(const std::string& text) {
+  const LaunchRank rank = launch_rank();
+  std::string line = rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ", text)
+                                   : "tandem: " + text;
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  std::cerr << line + "\n" << std::flush;
+}
+
+int run(const std::vector<std::string>& words) {
+  Job job;
+  try {
+    job = read_command_line(words);
+  } catch (const Error& error) {
+    if (launch_rank().rank == 0) print_error(error.what());
+    return error.exit_code();
+  }
+  int code = 0;
+  if (job.command)
+    code = job.command->run(job.arguments);
+  else
+    std::cout << job.text;
+  std::cout.flush();
+  return code;
+}
+
+int guarded(const std::vector<std::string>& words) {
+  try {
+    errno = 0;
+    return run(words);
+  } catch (const Error& error) {
+    print_error(error.what());
+    return error.exit_code();
+  } catch (const std::ios_base::failure& error) {
+    // Only stdout throws these.
+    print_error(cat("standard output: cannot be written: ", errno ? std::strerror(errno) : error.what()));
+    return static_cast<int>(ErrorKind::kInput);
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    return static_cast<int>(ErrorKind::kDevice);
+  } catch (const std::exception& error) {
+    print_error(cat("internal error: ", error.what()));
+    return static_cast<int>(ErrorKind::kInternal);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  if (const char* missing = tandem::missing_cpu_feature(tandem::kBuildFeatures)) {
+    std::fprintf(
+        stderr,
+        "tandem: this build needs %s, which this CPU lacks: build for it with -DTANDEM_ARCH=x86-64-v3\n",
+        missing);
+    return static_cast<int>(tandem::ErrorKind::kDevice);
+  }
+  tandem::check_output();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) {
+    std::cerr << tandem::program_help(tandem::commands());
+    return static_cast<int>(tandem::ErrorKind::kUsage);
+  }
+  return tandem::guarded(words);
+}

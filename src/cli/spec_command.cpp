@@ -1,0 +1,58 @@
+#include "src/cli/spec_command.hpp"
+
+#include <ostream>
+
+#include "src/base/text.hpp"
+#include "src/spec/digests.hpp"
+#include "src/spec/keys.hpp"
+
+namespace tandem {
+
+RenderOptions render_options(const RunSpec& spec) {
+  RenderOptions options;
+  options.chat_template = spec.data_template;
+  options.max_tokens = spec.data_max_tokens;
+  options.truncate = spec.data_truncate;
+  options.targets = spec.data_targets;
+  options.special_in_text = spec.data_special_in_text;
+  return options;
+}
+
+int spec_command(Config config, std::ostream& out) {
+  RunSpec& spec = config.spec;
+  digest_inputs(spec);
+  const bool length_given = spec.train_updates > 0;
+  resolve(spec, length_given
+                    ? 1
+                    : load_dataset(spec.train.path, spec.model.path, render_options(spec)).samples.size());
+  out << canonical_text(spec);
+  return 0;
+}
+
+int show_all_command(const Settings& file, const Settings& options, std::ostream& out) {
+  const Config config = make_config(file, options);
+  const auto origin = [&](const std::string& name) {
+    if (const auto found = options.find(name); found != options.end()) return found->second.origin;
+    if (const auto found = file.find(name); found != file.end()) return found->second.origin;
+    return std::string("default");
+  };
+  KeyClass last{};
+  bool first = true;
+  for (const Key& key : keys()) {
+    if (first || key.key_class != last)
+      out << (first ? "" : "\n") << "# class: " << name_of(key.key_class) << "\n";
+    first = false;
+    last = key.key_class;
+    const std::string from = origin(key.name);
+    // A seed that follows `seed` is as computed as a warm-up: naming it here would fix it.
+    const bool computed = from == "default" && !key.computed_default.empty();
+    const std::string setting = key.name + " = " + (computed ? "" : key.get(config));
+    std::string note = cat(computed ? setting + key.computed_default : setting, "  # ", from, "; default ",
+                           key.default_text(), "; ");
+    if (!key.unit.empty()) note += key.unit + "; ";
+    out << (computed ? "# " : "") << note << key.range_text() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace tandem

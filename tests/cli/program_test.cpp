@@ -1,0 +1,186 @@
+// The program as a user meets it: what it prints where, and its exit codes.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/cli/commands.hpp"
+#include "src/cli/cpu_check.hpp"
+#include "src/cli/help.hpp"
+#include "tests/support/temp_folder.hpp"
+
+namespace tandem {
+namespace {
+
+using support::read_text;
+using support::TempFolder;
+using support::write_text;
+
+struct Result {
+  int code = 0;
+  std::string out, err;
+};
+
+// `words` as a shell reads them; `tandem` is the program under test.
+Result shell(const TempFolder& folder, const std::string& words) {
+  const std::string command = "cd '" + folder.path().string() +
+                              "'; tandem() { \"" TANDEM_PROGRAM "\" \"$@\"; }; { " + words + "; } >out 2>err";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(folder / "out"), read_text(folder / "err")};
+}
+
+Result shell(const std::string& words) { return shell(TempFolder(), words); }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Program, HelpFitsAScreen) {
+  const Result result = shell("tandem --help");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  const auto lines = lines_of(result.out);
+  EXPECT_LE(lines.size(), 24u);
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  for (const Command& command : commands())
+    EXPECT_NE(result.out.find("  " + command.name), std::string::npos);
+}
+
+TEST(Program, EachCommandHelpsWithAnExampleAndUnits) {
+  for (const Command& command : commands()) {
+    const Result result = shell("tandem " + command.name + " --help");
+    EXPECT_EQ(result.code, 0) << command.name;
+    EXPECT_EQ(result.out, command_help(command));
+    EXPECT_NE(result.out.find("\nexample:\n  " + command.example + "\n"), std::string::npos);
+    for (const OptionHelp& option : command.options)
+      EXPECT_NE(result.out.find("--" + option.name + " "), std::string::npos) << option.name;
+    for (const std::string& key : command.keys)
+      EXPECT_NE(result.out.find("--" + key + " "), std::string::npos) << key;
+    EXPECT_EQ(shell("tandem help " + command.name).out, result.out);
+  }
+}
+
+TEST(Program, WithoutACommandShowsItsHelpAsAnError) {
+  const Result result = shell("tandem");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, program_help(commands()));
+}
+
+TEST(Program, RefusesInOneLineNamingTheNearest) {
+  const auto error = [](const std::string& words) {
+    const Result result = shell("tandem " + words);
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(lines_of(result.err).size(), 1u);
+    return result.err;
+  };
+  EXPECT_EQ(error("spce"), "tandem: unknown command `spce`, the nearest one is `spec`\n");
+  EXPECT_EQ(error("--config x"), "tandem: `--config`: the command comes first: tandem COMMAND [options]\n");
+  EXPECT_EQ(error("spec --lora.rnk 4"),
+            "tandem: spec: unknown option `--lora.rnk`, the nearest one is `--lora.rank`\n");
+  EXPECT_EQ(error("--version --jsn"),
+            "tandem: --version: unknown option `--jsn`, the only one is `--json`\n");
+  EXPECT_EQ(error("spec"), "tandem: model.path: is not given (--model DIR)\n");
+  EXPECT_EQ(error("tokenize"),
+            "tandem: tokenize: --model DIR is missing: folder that holds tokenizer.json\n");
+}
+
+TEST(Program, MissingFilesAreInputErrors) {
+  const Result result = shell("tandem spec --config no.cfg");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(result.err, "tandem: no.cfg: cannot be opened: No such file or directory\n");
+}
+
+TEST(Program, VersionNamesTheBuildAndItsLibraries) {
+  EXPECT_EQ(shell("tandem --version").out.find("tandem "), 0u);
+  const auto json = nlohmann::json::parse(shell("tandem --version --json").out);
+  for (const char* name :
+       {"version", "compiler", "build_type", "arch", "instruction_set", "onednn", "hdf5", "mpi"})
+    EXPECT_FALSE(json.at(name).get<std::string>().empty()) << name;
+  EXPECT_TRUE(json.contains("git"));
+}
+
+TEST(Program, OutputThatCannotBeWrittenIsAnError) {
+  EXPECT_EQ(shell("tandem --help >/dev/full").code, 3);
+  EXPECT_EQ(shell("tandem --help >/dev/full").err,
+            "tandem: standard output: cannot be written: No space left on device\n");
+  const Result closed = shell("tandem --help >&-");
+  EXPECT_EQ(closed.code, 3);
+  EXPECT_EQ(closed.err, "tandem: standard output: cannot be written: Bad file descriptor\n");
+  // The reader is gone before the program starts.
+  const Result pipe = shell("mkfifo p; exec 9<>p; exec 8>p 9>&-; tandem --help >&8");
+  EXPECT_EQ(pipe.code, 3);
+  EXPECT_EQ(pipe.err, "tandem: standard output: cannot be written: Broken pipe\n");
+}
+
+// The same words on every rank fail alike: one line is enough.
+TEST(Program, OneOfManyRanksReportsAWrongOption) {
+  const std::string ranks =
+      "export OMPI_COMM_WORLD_SIZE=3; for r in 0 1 2; do OMPI_COMM_WORLD_RANK=$r tandem ";
+  const Result options = shell(ranks + "spec --lora.rank 0; done");
+  EXPECT_EQ(lines_of(options.err).size(), 1u) << options.err;
+  EXPECT_EQ(options.err.find("[rank 0/3 "), 0u);
+  // A file may differ between nodes, so each rank speaks for its own.
+  EXPECT_EQ(lines_of(shell(ranks + "spec --config no.cfg; done").err).size(), 3u);
+}
+
+TEST(Spec, PrintsTheCanonicalText) {
+  const TempFolder folder;
+  write_text(folder / "config.json", "{}");
+  write_text(folder / "rows.jsonl", "x");
+  write_text(folder / "a.cfg",
+             "model.path = .\ndata.train = rows.jsonl\ntrain.updates = 100\nlora.targets = v,q\n");
+  const Result result = shell(folder, "cd /; tandem spec --config \"$OLDPWD/a.cfg\" --lora.rank 4 --seed 9");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("\nlora.rank = 4\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\nlora.targets = \"q,v\"\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\noptim.warmup = 3\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\neval.every = 3\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\nseed.adapter = 9\nseed.dropout = 9\nseed.order = 9\n"), std::string::npos);
+  // sha256sum of "x".
+  EXPECT_NE(result.out.find(
+                "\ndata.train = \"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"\n"),
+            std::string::npos);
+}
+
+TEST(Spec, ShowAllIsAConfigurationFileAndSaysWhereValuesComeFrom) {
+  const TempFolder folder;
+  write_text(folder / "a.cfg", "\nlora.alpha = 3\ndata.train = \"rows #1.jsonl\"\n");
+  const Result result = shell(folder, "tandem spec --config a.cfg --seed 5 --show-all");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("\nlora.alpha = 3.0  # a.cfg:2; default 32.0; a number > 0\n"), std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find("\nseed = 5  # command line; default 0; "), std::string::npos);
+  EXPECT_NE(result.out.find("\nlora.rank = 16  # default; default 16; an integer from 1 to 4096\n"),
+            std::string::npos);
+  EXPECT_NE(result.out.find("\n# optim.warmup = 3 % of train.updates, rounded  # default; "),
+            std::string::npos);
+  const auto values = [](const std::string& text) {
+    std::string all;
+    for (const std::string& line : lines_of(text))
+      if (!line.starts_with("#")) all += line.substr(0, line.find("  # ")) + "\n";
+    return all;
+  };
+  write_text(folder / "b.cfg", result.out);
+  const Result again = shell(folder, "tandem spec --config b.cfg --show-all");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(values(again.out), values(result.out));
+}
+
+TEST(Cpu, ChecksOnlyWhatTheBuildUses) {
+  EXPECT_EQ(missing_cpu_feature(0), nullptr);
+  EXPECT_EQ(missing_cpu_feature(kBuildFeatures), nullptr)
+      << "this test runs, so the CPU has what the build uses";
+}
+
+}  // namespace
+}  // namespace tandem
