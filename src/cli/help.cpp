@@ -38,8 +38,7 @@ std::string wrapped(const std::string& text, std::size_t first_column, std::size
 }
 
 std::string key_help(const Key& key) {
-  const std::string head =
-      cat("  --", key.name, " ", key.unit.empty() ? "VALUE" : key.unit, "  (", key.default_text(), ")\n");
+  const std::string head = cat("  --", key.name, " ", key.placeholder(), "  (", key.default_text(), ")\n");
   return head + "      " + wrapped(cat(key.help, "; ", key.range_text()), 6, 6);
 }
 

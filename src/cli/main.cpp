@@ -44,8 +44,8 @@ const Command& find_command(const std::string& name) {
 
 struct Job {
   const Command* command = nullptr;  // nullptr: print `text`
-  Arguments arguments;
-  std::string text;
+  Arguments arguments = {};
+  std::string text = {};
 };
 
 // What the words alone say, so every rank of a run fails here alike or not at all.
@@ -104,7 +104,9 @@ int guarded(const std::vector<std::string>& words) {
     print_error(error.what());
     return error.exit_code();
   } catch (const std::ios_base::failure& error) {
-    // Only stdout throws these.
+    // Only stdout throws these. What is left in its buffer goes nowhere, so the flush at exit must not throw
+    // again.
+    std::cout.exceptions(std::ios::goodbit);
     print_error(cat("standard output: cannot be written: ", errno ? std::strerror(errno) : error.what()));
     return static_cast<int>(ErrorKind::kInput);
   } catch (const std::bad_alloc&) {

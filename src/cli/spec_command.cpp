@@ -46,11 +46,12 @@ int show_all_command(const Settings& file, const Settings& options, std::ostream
     const std::string from = origin(key.name);
     // A seed that follows `seed` is as computed as a warm-up: naming it here would fix it.
     const bool computed = from == "default" && !key.computed_default.empty();
-    const std::string setting = key.name + " = " + (computed ? "" : key.get(config));
-    std::string note = cat(computed ? setting + key.computed_default : setting, "  # ", from, "; default ",
-                           key.default_text(), "; ");
-    if (!key.unit.empty()) note += key.unit + "; ";
-    out << (computed ? "# " : "") << note << key.range_text() << "\n";
+    if (computed)
+      out << "# " << key.name << ": " << key.computed_default << "; default; ";
+    else
+      out << key.name << " = " << key.get(config) << "  # " << from << "; "
+          << (from == "default" ? "" : "default " + key.default_text() + "; ");
+    out << (key.unit.empty() ? "" : key.unit + "; ") << key.range_text() << "\n";
   }
   return 0;
 }

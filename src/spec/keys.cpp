@@ -1,6 +1,7 @@
 #include "src/spec/keys.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -46,7 +47,8 @@ std::vector<Key> make_table() {
       {.name = "data.template",
        .key_class = kSpec,
        .field = +[](Config& c) { return &c.spec.data_template; },
-       .help = "chat template; auto: recognised from the model's tokenizer_config.json"},
+       .help = "chat template; auto: the model's own, recognised by its text",
+       .choices = {"auto", "qwen3", "smollm2", "chatml"}},
       {.name = "data.max_tokens",
        .key_class = kSpec,
        .field = +[](Config& c) { return &c.spec.data_max_tokens; },
@@ -309,8 +311,15 @@ std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string join_or(const std::vector<std::string>& parts) {
+  std::string text = parts.front();
+  for (std::size_t i = 1; i < parts.size(); ++i) text += (i + 1 == parts.size() ? " or " : ", ") + parts[i];
+  return text;
+}
+
 // A bound as people write it: 1, not 1.0.
 std::string bound_text(double value) {
+  if (value == kMaxCount) return "2^31-1";
   return value == std::floor(value) && std::abs(value) < 1e15
              ? std::to_string(static_cast<std::int64_t>(value))
              : python_repr(value);
@@ -394,6 +403,23 @@ std::string Key::plain(const Config& config) const {
   return visit_value(*this, config, [&](const auto& value) { return write(*this, value, false); });
 }
 
+std::string Key::placeholder() const {
+  if (!unit.empty()) {
+    std::string upper = unit;
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return upper;
+  }
+  if (is_path) return "PATH";
+  return visit_value(*this, Config{}, [](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, double>) return "X";
+    if constexpr (std::is_same_v<T, bool>) return "BOOL";
+    if constexpr (std::is_same_v<T, std::string>) return "WORD";
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "LIST";
+    return "N";
+  });
+}
+
 std::string Key::default_text() const {
   return computed_default.empty() ? plain(Config{}) : computed_default;
 }
@@ -409,11 +435,11 @@ std::string Key::range_text() const {
       if (range.high_open) return cat(kind, " >= ", low, " and < ", bound_text(range.high));
       return cat(kind, " from ", low, " to ", bound_text(range.high));
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-      return "an integer from 0 to 18446744073709551615";
+      return "an integer from 0 to 2^64-1";
     } else if constexpr (std::is_same_v<T, bool>) {
       return "true or false";
     } else if constexpr (std::is_same_v<T, std::string>) {
-      return is_path ? "a path" : choices.empty() ? "a name" : join(choices, " or ");
+      return is_path ? "a path" : choices.empty() ? "a name" : join_or(choices);
     } else if constexpr (std::is_same_v<T, RunSpec::Input>) {
       return "a path or none";
     } else {

@@ -48,8 +48,9 @@ struct Key {
   std::string get(const Config& config) const;
   // The value that get() writes, in the form that set() reads: strings without quotes.
   std::string plain(const Config& config) const;
+  std::string placeholder() const;   // what stands for a value in a help text: "UPDATES", "PATH", "N"
   std::string default_text() const;  // "16", "3 % of T, rounded", "none"
-  std::string range_text() const;    // "1 .. 4096", "> 0", "right | drop", "path"
+  std::string range_text() const;    // "an integer from 1 to 4096", "right or drop", "a path"
 };
 
 // Sorted by class (spec, execution, neither), then as SPEC.md lists them.

@@ -32,6 +32,8 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
     const std::size_t dot = candidate.find('.');
     if (dot != std::string::npos)
       distance = std::min(distance, 2 * edit_distance(name, std::string_view(candidate).substr(dot + 1)) + 1);
+    // So is the beginning of a name.
+    if (!name.empty() && candidate.starts_with(name)) distance = std::min(distance, 2);
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;
