@@ -18,6 +18,7 @@
 #include "src/cli/cpu_check.hpp"
 #include "src/cli/help.hpp"
 #include "src/cli/launch_rank.hpp"
+#include "src/cli/print_error.hpp"
 #include "src/cli/version.hpp"
 #include "src/spec/nearest.hpp"
 
@@ -67,16 +68,6 @@ Job read_command_line(const std::vector<std::string>& words) {
   job.arguments = parse_arguments(*job.command, {words.begin() + 1, words.end()});
   if (job.arguments.help) return {.text = command_help(*job.command)};
   return job;
-}
-
-// One line, whole even where several ranks write at once.
-void print_error(const std::string& text) {
-  const LaunchRank rank = launch_rank();
-  std::string line = rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ", text)
-                                   : "tandem: " + text;
-  for (char& c : line)
-    if (c == '\n') c = ' ';
-  std::cerr << line + "\n" << std::flush;
 }
 
 int run(const std::vector<std::string>& words) {
