@@ -147,6 +147,7 @@ TEST(CanonicalText, OfAnExecutionNamesTheRunsFacts) {
   execution.ranks = 2;
   execution.device = "cpu";
   EXPECT_EQ(canonical_text(execution),
+            "batch.deal = \"least_loaded\"\n"
             "batch.micro = 4\n"
             "build = none\n"
             "device = \"cpu\"\n"
