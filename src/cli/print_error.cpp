@@ -1,9 +1,8 @@
-#include "src/cli/print_error.hpp"
+#include "src/cli/launch_rank.hpp"
 
 #include <iostream>
 
 #include "src/base/text.hpp"
-#include "src/cli/launch_rank.hpp"
 
 namespace tandem {
 
