@@ -1,50 +1,32 @@
 // The program as a user meets it: what it prints where, and its exit codes.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "src/cli/commands.hpp"
 #include "src/cli/cpu_check.hpp"
 #include "src/cli/help.hpp"
-#include "tests/support/temp_folder.hpp"
+#include "tests/support/shell.hpp"
 
 namespace tandem {
 namespace {
 
-using support::read_text;
+using support::lines_of;
+using support::ShellResult;
 using support::TempFolder;
 using support::write_text;
 
-struct Result {
-  int code = 0;
-  std::string out, err;
-};
-
-// `words` as a shell reads them; `tandem` is the program under test.
-Result shell(const TempFolder& folder, const std::string& words) {
-  const std::string command = "cd '" + folder.path().string() +
-                              "'; tandem() { \"" TANDEM_PROGRAM "\" \"$@\"; }; { " + words + "; } >out 2>err";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_text(folder / "out"), read_text(folder / "err")};
+// `tandem` in the line is the program under test.
+ShellResult shell(const TempFolder& folder, const std::string& line) {
+  return support::run_shell(folder, "tandem() { \"" TANDEM_PROGRAM "\" \"$@\"; }\n" + line);
 }
 
-Result shell(const std::string& words) { return shell(TempFolder(), words); }
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
+ShellResult shell(const std::string& line) { return shell(TempFolder(), line); }
 
 TEST(Program, HelpFitsAScreen) {
-  const Result result = shell("tandem --help");
+  const ShellResult result = shell("tandem --help");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "");
   const auto lines = lines_of(result.out);
@@ -56,7 +38,7 @@ TEST(Program, HelpFitsAScreen) {
 
 TEST(Program, EachCommandHelpsWithAnExampleAndUnits) {
   for (const Command& command : commands()) {
-    const Result result = shell("tandem " + command.name + " --help");
+    const ShellResult result = shell("tandem " + command.name + " --help");
     EXPECT_EQ(result.code, 0) << command.name;
     EXPECT_EQ(result.out, command_help(command));
     EXPECT_NE(result.out.find("\nexample:\n  " + command.example + "\n"), std::string::npos);
@@ -69,7 +51,7 @@ TEST(Program, EachCommandHelpsWithAnExampleAndUnits) {
 }
 
 TEST(Program, WithoutACommandShowsItsHelpAsAnError) {
-  const Result result = shell("tandem");
+  const ShellResult result = shell("tandem");
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, program_help(commands()));
@@ -77,7 +59,7 @@ TEST(Program, WithoutACommandShowsItsHelpAsAnError) {
 
 TEST(Program, RefusesInOneLineNamingTheNearest) {
   const auto error = [](const std::string& words) {
-    const Result result = shell("tandem " + words);
+    const ShellResult result = shell("tandem " + words);
     EXPECT_EQ(result.code, 2) << words;
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(lines_of(result.err).size(), 1u);
@@ -95,7 +77,7 @@ TEST(Program, RefusesInOneLineNamingTheNearest) {
 }
 
 TEST(Program, MissingFilesAreInputErrors) {
-  const Result result = shell("tandem spec --config no.cfg");
+  const ShellResult result = shell("tandem spec --config no.cfg");
   EXPECT_EQ(result.code, 3);
   EXPECT_EQ(result.err, "tandem: no.cfg: cannot be opened: No such file or directory\n");
 }
@@ -113,11 +95,11 @@ TEST(Program, OutputThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(shell("tandem --help >/dev/full").code, 3);
   EXPECT_EQ(shell("tandem --help >/dev/full").err,
             "tandem: standard output: cannot be written: No space left on device\n");
-  const Result closed = shell("tandem --help >&-");
+  const ShellResult closed = shell("tandem --help >&-");
   EXPECT_EQ(closed.code, 3);
   EXPECT_EQ(closed.err, "tandem: standard output: cannot be written: Bad file descriptor\n");
   // The reader is gone before the program starts.
-  const Result pipe = shell("mkfifo p; exec 9<>p; exec 8>p 9>&-; tandem --help >&8");
+  const ShellResult pipe = shell("mkfifo p; exec 9<>p; exec 8>p 9>&-; tandem --help >&8");
   EXPECT_EQ(pipe.code, 3);
   EXPECT_EQ(pipe.err, "tandem: standard output: cannot be written: Broken pipe\n");
 }
@@ -126,7 +108,7 @@ TEST(Program, OutputThatCannotBeWrittenIsAnError) {
 TEST(Program, OneOfManyRanksReportsAWrongOption) {
   const std::string ranks =
       "export OMPI_COMM_WORLD_SIZE=3; for r in 0 1 2; do OMPI_COMM_WORLD_RANK=$r tandem ";
-  const Result options = shell(ranks + "spec --lora.rank 0; done");
+  const ShellResult options = shell(ranks + "spec --lora.rank 0; done");
   EXPECT_EQ(lines_of(options.err).size(), 1u) << options.err;
   EXPECT_EQ(options.err.find("[rank 0/3 "), 0u);
   // A file may differ between nodes, so each rank speaks for its own.
@@ -139,7 +121,8 @@ TEST(Spec, PrintsTheCanonicalText) {
   write_text(folder / "rows.jsonl", "x");
   write_text(folder / "a.cfg",
              "model.path = .\ndata.train = rows.jsonl\ntrain.updates = 100\nlora.targets = v,q\n");
-  const Result result = shell(folder, "cd /; tandem spec --config \"$OLDPWD/a.cfg\" --lora.rank 4 --seed 9");
+  const ShellResult result =
+      shell(folder, "cd /; tandem spec --config \"$OLDPWD/a.cfg\" --lora.rank 4 --seed 9");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("\nlora.rank = 4\n"), std::string::npos);
   EXPECT_NE(result.out.find("\nlora.targets = \"q,v\"\n"), std::string::npos);
@@ -155,7 +138,7 @@ TEST(Spec, PrintsTheCanonicalText) {
 TEST(Spec, ShowAllIsAConfigurationFileAndSaysWhereValuesComeFrom) {
   const TempFolder folder;
   write_text(folder / "a.cfg", "\nlora.alpha = 3\ndata.train = \"rows #1.jsonl\"\n");
-  const Result result = shell(folder, "tandem spec --config a.cfg --seed 5 --show-all");
+  const ShellResult result = shell(folder, "tandem spec --config a.cfg --seed 5 --show-all");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("\nlora.alpha = 3.0  # a.cfg:2; default 32.0; a number > 0\n"), std::string::npos)
       << result.out;
@@ -169,7 +152,7 @@ TEST(Spec, ShowAllIsAConfigurationFileAndSaysWhereValuesComeFrom) {
     return all;
   };
   write_text(folder / "b.cfg", result.out);
-  const Result again = shell(folder, "tandem spec --config b.cfg --show-all");
+  const ShellResult again = shell(folder, "tandem spec --config b.cfg --show-all");
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(values(again.out), values(result.out));
 }

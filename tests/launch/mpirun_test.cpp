@@ -1,0 +1,158 @@
+// launch/tandem-mpirun with shell scripts for ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "tests/support/shell.hpp"
+
+namespace tandem {
+namespace {
+
+using support::lines_of;
+using support::ShellResult;
+using support::TempFolder;
+
+class Mpirun : public ::testing::Test {
+ protected:
+  // `script` is what each rank runs, `$rank` its number; `line` calls it as `./rank`. The launcher's
+  // temporary folders go into the test's own.
+  ShellResult run(const std::string& script, const std::string& line) {
+    support::write_text(folder_ / "rank", "#!/bin/bash\nrank=$OMPI_COMM_WORLD_RANK\n" + script + "\n");
+    std::filesystem::permissions(folder_ / "rank", std::filesystem::perms::owner_all);
+    std::filesystem::create_directory(folder_ / "t");
+    return support::run_shell(folder_,
+                              "export TMPDIR=$PWD/t; m=" TANDEM_SOURCE_DIR "/launch/tandem-mpirun; " + line);
+  }
+  bool left_nothing() { return std::filesystem::is_empty(folder_ / "t"); }
+
+  TempFolder folder_;
+};
+
+int count(const ShellResult& result, const std::string& line) {
+  const auto lines = lines_of(result.out);
+  return static_cast<int>(std::count(lines.begin(), lines.end(), line));
+}
+
+std::string last_line(const std::string& text) { return lines_of(text).empty() ? "" : lines_of(text).back(); }
+
+TEST_F(Mpirun, StartsTheRanksAndPassesInputOutputAndArguments) {
+  const ShellResult result = run("echo \"$rank of $OMPI_COMM_WORLD_SIZE: $1\"; [ $rank = 0 ] && cat; exit 0",
+                                 "echo input | $m -n 2 ./rank 'a  b'");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(count(result, "0 of 2: a  b"), 1);
+  EXPECT_EQ(count(result, "1 of 2: a  b"), 1);
+  EXPECT_EQ(count(result, "input"), 1);
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Mpirun, RanksMayUseEveryAllowedCpu) {
+  const std::string mask = "grep Cpus_allowed_list /proc/self/status";
+  const ShellResult result = run(mask, mask + "; $m -n 2 ./rank");
+  const auto lines = lines_of(result.out);
+  ASSERT_EQ(lines.size(), 3u) << result.err;
+  EXPECT_EQ(lines[1], lines[0]);
+  EXPECT_EQ(lines[2], lines[0]);
+}
+
+TEST_F(Mpirun, OnlyRanksThatShareCoresWaitPassively) {
+  const std::string script = "echo \"${OMP_WAIT_POLICY:-unset} ${OMPI_MCA_mpi_yield_when_idle:-0}\"";
+  EXPECT_EQ(count(run(script, "unset OMP_WAIT_POLICY; $m -n 1 ./rank"), "unset 0"), 1);
+  const ShellResult crowded = run(script,
+                                  "unset OMP_WAIT_POLICY; taskset -c $(taskset -pc $$ | sed 's/.*: "
+                                  "*\\([0-9]*\\).*/\\1/') $m -n 3 ./rank");
+  EXPECT_EQ(count(crowded, "passive 1"), 3) << crowded.err;
+}
+
+TEST_F(Mpirun, AsksForHugePagesAndKeepsOtherTunables) {
+  EXPECT_EQ(
+      count(run("echo $GLIBC_TUNABLES", "unset GLIBC_TUNABLES; $m -n 1 ./rank"), "glibc.malloc.hugetlb=1"),
+      1);
+  EXPECT_EQ(count(run("echo $GLIBC_TUNABLES", "GLIBC_TUNABLES=glibc.malloc.check=0 $m -n 1 ./rank"),
+                  "glibc.malloc.check=0:glibc.malloc.hugetlb=1"),
+            1);
+  EXPECT_EQ(count(run("echo $GLIBC_TUNABLES", "GLIBC_TUNABLES=glibc.malloc.hugetlb=0 $m -n 1 ./rank"),
+                  "glibc.malloc.hugetlb=0"),
+            1);
+}
+
+TEST_F(Mpirun, PassesOnTheExitCodeAndRepeatsTheFirstCause) {
+  const ShellResult result =
+      run("[ $rank = 0 ] && exec sleep 20\n"
+          "echo '[rank 1/2 host] the cause' >&2; echo 'tandem: a consequence' >&2; echo noise >&2; exit 3",
+          "$m -n 2 ./rank");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(last_line(result.err), "[rank 1/2 host] the cause");
+  EXPECT_TRUE(left_nothing());
+
+  const ShellResult once = run("echo 'tandem: alone' >&2; exit 2", "$m -n 1 ./rank");
+  EXPECT_EQ(once.code, 2);
+  EXPECT_EQ(once.err, "tandem: alone\n");
+}
+
+TEST_F(Mpirun, SaysWhatEndedASilentJob) {
+  const ShellResult killed = run("[ $rank = 1 ] && kill -9 $$; sleep 20", "$m -n 2 ./rank");
+  EXPECT_EQ(killed.code, 137);
+  EXPECT_EQ(last_line(killed.err), "tandem-mpirun: a rank was ended by signal KILL");
+  const ShellResult silent = run("exit 7", "$m -n 1 ./rank");
+  EXPECT_EQ(silent.code, 7);
+  EXPECT_EQ(last_line(silent.err).find("tandem-mpirun: the job ended with code 7 and no message"), 0u)
+      << silent.err;
+}
+
+// mpirun itself would kill the ranks soon after a TERM; as USR1 they may save and choose their exit code.
+TEST_F(Mpirun, TheFirstSignalLetsTheRanksFinish) {
+  const ShellResult result = run(
+      "trap 'sleep 3; echo saved; exit 6' USR1; touch ready$rank; while true; do sleep 0.1; done",
+      "$m -n 2 ./rank & while [ ! -e ready0 -o ! -e ready1 ]; do sleep 0.1; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(result.code, 6) << result.err;
+  EXPECT_GE(count(result, "saved"), 1);
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Mpirun, TheSecondSignalEndsThem) {
+  const ShellResult result = run("trap 'touch told' USR1; touch ready$rank; while true; do sleep 0.1; done",
+                                 "$m -n 1 ./rank & while [ ! -e ready0 ]; do sleep 0.1; done; kill -TERM $!; "
+                                 "while [ ! -e told ]; do sleep 0.1; done; kill -TERM $!; wait $!");
+  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(last_line(result.err), "tandem-mpirun: ended by the second signal");
+  EXPECT_TRUE(left_nothing());
+}
+
+TEST_F(Mpirun, RanksGoWithALauncherThatIsKilled) {
+  const ShellResult result =
+      run("echo $OMPI_MCA_btl_vader_backing_directory >shared; echo $$ >pid; exec sleep 60",
+          "$m -n 1 ./rank & while [ ! -s pid ]; do sleep 0.1; done; kill -9 $!; "
+          "for i in $(seq 100); do kill -0 $(cat pid) 2>/dev/null || exit 0; sleep 0.1; done; exit 9");
+  EXPECT_EQ(result.code, 0) << "the rank still runs 10 s later";
+  // A killed launcher cannot tidy up.
+  if (const auto shared = lines_of(support::read_text(folder_ / "shared"));
+      !shared.empty() && !shared[0].empty())
+    std::filesystem::remove_all(shared[0]);
+}
+
+TEST_F(Mpirun, RefusesWrongCallsInOneLine) {
+  const auto refused = [&](const std::string& line, int code) {
+    const ShellResult result = run("", line);
+    EXPECT_EQ(result.code, code) << line;
+    EXPECT_EQ(lines_of(result.err).size(), 1u) << result.err;
+    EXPECT_EQ(result.err.find("tandem-mpirun: "), 0u);
+  };
+  refused("$m", 2);
+  refused("$m -n", 2);
+  refused("$m -n 0 ./rank", 2);
+  refused("$m -n two ./rank", 2);
+  refused("$m -n 2", 2);
+  refused("$m -n 2 --mca a b ./rank", 2);
+  refused("$m -n 2 ./absent", 3);
+  EXPECT_EQ(run("", "$m --help").code, 0);
+}
+
+TEST_F(Mpirun, TakesMpirunsOwnOptions) {
+  EXPECT_EQ(count(run("echo $WORD", "$m -n 1 -x WORD=given -- ./rank"), "given"), 1);
+}
+
+}  // namespace
+}  // namespace tandem
