@@ -1,0 +1,88 @@
+#include "src/cli/train_command.hpp"
+
+#include <malloc.h>
+#include <mpi.h>
+
+#include <exception>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "comm/launcher.hpp"
+#include "comm/mpi_communicator.hpp"
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/cli/print_error.hpp"
+#include "src/cli/version.hpp"
+#include "src/train/run.hpp"
+
+namespace tandem {
+
+namespace {
+
+// oneDNN takes packing buffers from malloc in every product; kept, they fault once and not in every update.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+void print_summary(const Config& config, const RunSummary& summary) {
+  std::cout << "trained " << summary.updates << " updates on " << summary.n_train << " samples: " << config.run.out
+            << "/native.h5, " << config.run.out << "/adapter\n";
+  if (summary.loss_before && summary.loss_after)
+    std::cout << "held-out loss " << std::fixed << std::setprecision(6) << *summary.loss_before << " before, "
+              << *summary.loss_after << " after\n";
+  std::cout << std::flush;
+}
+
+int run(Config config, Communicator& comm) {
+  const Version v = version();
+  config.execution.build = build_text(v);
+  config.execution.instruction_set = v.instruction_set;
+  const std::map<std::string, std::string> facts = {
+      {"version", v.version}, {"git", v.git},   {"compiler", v.compiler}, {"build", build_text(v)},
+      {"onednn", v.onednn},   {"hdf5", v.hdf5}, {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
+  const RunSummary summary = run_training(config, comm, facts);
+  if (comm.rank() == 0) print_summary(config, summary);
+  return 0;
+}
+
+}  // namespace
+
+int train_command(const Config& config) {
+  keep_freed_memory();
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
+    throw Error(ErrorKind::kDevice, "MPI does not start with thread support (MPI_THREAD_FUNNELED)");
+  int code = 0;
+  try {
+    int size = 1, rank = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    check_launcher(size);
+    try {
+      MpiCommunicator comm(MPI_COMM_WORLD);
+      code = run(config, comm);
+    } catch (const AgreedError& error) {
+      if (error.rank() == rank) print_error(error.what());
+      code = error.exit_code();
+    }
+    MPI_Finalize();
+    return code;
+  } catch (const Error& error) {
+    print_error(error.what());
+    code = error.exit_code();
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    code = static_cast<int>(ErrorKind::kDevice);
+  } catch (const std::exception& error) {
+    print_error(cat("internal error: ", error.what()));
+    code = static_cast<int>(ErrorKind::kInternal);
+  }
+  MPI_Abort(MPI_COMM_WORLD, code);
+  return code;
+}
+
+}  // namespace tandem
