@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""Tandem's training in PyTorch, float64, one sample at a time: an independent stack written from SPEC.md
-alone.
+"""Tandem's training in PyTorch, float64, one sample at a time: a stack written from SPEC.md alone.
 
     tandem spec --config run.cfg > spec.txt
     tandem_reference.py --spec spec.txt --model DIR --train train.jsonl --held-out held.jsonl --out pytorch.h5

@@ -1,0 +1,94 @@
+"""Small random models and tokenised rows for tests, with weights that let every part of the model matter.
+
+Fresh models (normal 0.02, norms of one) have near-uniform attention and hide misplaced norms; these do
+not: matrices are scaled to keep activations near one, norm weights vary between 0.5 and 1.5.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from model import base_shapes
+from model_files import ModelConfig
+
+# head_dim differs from hidden/heads; three query heads share a key-value head, or two.
+QWEN3_TIED = ModelConfig("qwen3", 48, 2, 6, 2, 16, 80, 131, 1e6, 1e-6, True)
+LLAMA_UNTIED = ModelConfig("llama", 40, 3, 4, 2, 12, 72, 97, 1e4, 1e-5, False)
+
+
+def write_safetensors(path, tensors, bf16):
+    """tensors: {name: float32 array}. BF16 keeps the upper half of each float32."""
+    header, chunks, begin = {}, [], 0
+    for name in sorted(tensors):
+        values = np.ascontiguousarray(tensors[name], dtype="<f4")
+        raw = (values.view("<u4") >> 16).astype("<u2").tobytes() if bf16 else values.tobytes()
+        header[name] = {
+            "dtype": "BF16" if bf16 else "F32",
+            "shape": list(values.shape),
+            "data_offsets": [begin, begin + len(raw)],
+        }
+        chunks.append(raw)
+        begin += len(raw)
+    encoded = json.dumps(header).encode("utf-8")
+    encoded += b" " * (-len(encoded) % 8)
+    Path(path).write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"".join(chunks))
+
+
+def write_model(folder, config, seed, bf16=False):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in base_shapes(config).items():
+        if len(shape) == 1:
+            tensors[name] = generator.uniform(0.5, 1.5, shape).astype(np.float32)
+        else:
+            deviation = 1.0 if "embed" in name or "lm_head" in name else 1.2
+            tensors[name] = (generator.standard_normal(shape) * deviation / shape[1] ** 0.5).astype(
+                np.float32
+            )
+        if bf16:
+            tensors[name] = (tensors[name].view(np.uint32) & 0xFFFF0000).view(np.float32)
+    write_safetensors(folder / "model.safetensors", tensors, bf16)
+    names = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": [names[config.kind]],
+                "model_type": config.kind,
+                "hidden_size": config.hidden,
+                "num_hidden_layers": config.layers,
+                "num_attention_heads": config.heads,
+                "num_key_value_heads": config.kv_heads,
+                "head_dim": config.head_dim,
+                "intermediate_size": config.intermediate,
+                "vocab_size": config.vocab,
+                "rope_theta": config.rope_theta,
+                "rms_norm_eps": config.eps,
+                "tie_word_embeddings": config.tied,
+                "hidden_act": "silu",
+                "attention_bias": False,
+                "max_position_embeddings": 512,
+                "torch_dtype": "bfloat16" if bf16 else "float32",
+            },
+            indent=2,
+        )
+    )
+
+
+def write_rows(path, n, vocab, seed, longest=40, without_targets=()):
+    """Ragged rows: the last one a single token, target marks in runs, on the first token too (it is never
+    scored).
+    """
+    generator = np.random.default_rng(seed)
+    lines = []
+    for k in range(n):
+        length = 1 if k == n - 1 else int(generator.integers(2, longest + 1))
+        ids = generator.integers(0, vocab, length)
+        targets = np.zeros(length, dtype=int)
+        if k not in without_targets:
+            targets[int(generator.integers(0, length)) :] = 1
+            targets[0] = generator.integers(0, 2)
+        lines.append(json.dumps({"ids": ids.tolist(), "targets": targets.tolist()}))
+    Path(path).write_text("\n".join(lines) + "\n")
