@@ -1,7 +1,13 @@
 #include "src/cli/commands.hpp"
 
+#include <charconv>
 #include <iostream>
+#include <optional>
 
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/cli/init_model_command.hpp"
+#include "src/cli/inspect_command.hpp"
 #include "src/cli/render_command.hpp"
 #include "src/cli/spec_command.hpp"
 #include "src/cli/tokenize_command.hpp"
@@ -20,6 +26,45 @@ Settings read_file(const Arguments& arguments) {
   return arguments.has("config") ? read_config_file(arguments.get("config")) : Settings{};
 }
 
+// An option's whole number; none where it is not given.
+template <class T>
+std::optional<T> integer(const Arguments& arguments, const std::string& name) {
+  if (!arguments.has(name)) return std::nullopt;
+  const std::string text = arguments.get(name);
+  T value{};
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+    throw Error(ErrorKind::kUsage, cat("init-model: --", name, " ", text, ": must be an integer"));
+  return value;
+}
+
+std::optional<bool> yes_or_no(const Arguments& arguments, const std::string& name) {
+  if (!arguments.has(name)) return std::nullopt;
+  const std::string text = arguments.get(name);
+  if (text != "true" && text != "false")
+    throw Error(ErrorKind::kUsage, cat("init-model: --", name, " ", text, ": must be true or false"));
+  return text == "true";
+}
+
+int run_init_model(const Arguments& arguments) {
+  InitModelOptions options;
+  options.preset = arguments.get("preset", options.preset);
+  options.seed = integer<std::uint64_t>(arguments, "seed").value_or(options.seed);
+  options.tokenizer = arguments.get("tokenizer");
+  options.out = arguments.get("out");
+  options.dtype = arguments.get("dtype");
+  if (arguments.has("type")) options.type = arguments.get("type");
+  options.hidden = integer<std::int64_t>(arguments, "hidden");
+  options.layers = integer<std::int64_t>(arguments, "layers");
+  options.heads = integer<std::int64_t>(arguments, "heads");
+  options.kv_heads = integer<std::int64_t>(arguments, "kv-heads");
+  options.head_dim = integer<std::int64_t>(arguments, "head-dim");
+  options.intermediate = integer<std::int64_t>(arguments, "intermediate");
+  options.vocab = integer<std::int64_t>(arguments, "vocab");
+  options.tied = yes_or_no(arguments, "tied");
+  return init_model_command(options, std::cout);
+}
+
 int run_tokenize(const Arguments& arguments) {
   return tokenize_command(arguments.get("model"), std::cin, std::cout);
 }
@@ -27,6 +72,10 @@ int run_tokenize(const Arguments& arguments) {
 int run_render(const Arguments& arguments) {
   const RenderOptions options = render_options(make_config({}, arguments.keys).spec);
   return render_command(arguments.get("model"), arguments.positional.front(), options, std::cout);
+}
+
+int run_inspect(const Arguments& arguments) {
+  return inspect_command({.path = arguments.positional.front(), .json = arguments.has("json")}, std::cout);
 }
 
 int run_spec(const Arguments& arguments) {
@@ -37,6 +86,29 @@ int run_spec(const Arguments& arguments) {
 
 std::vector<Command> make_commands() {
   return {
+      {.name = "init-model",
+       .summary = "a model with random weights, to try things without a download",
+       .usage = "[--preset NAME] [--seed N] [--tokenizer DIR] --out DIR",
+       .about = "Writes a folder in Hugging Face's layout: config.json, model.safetensors and a\n"
+                "tokenizer. The same seed and sizes give the same bytes on any machine.\n",
+       .example = "tandem init-model --preset tiny --seed 1 --out runs/model",
+       .options = {{"preset", "NAME", "sizes: tiny (default), smollm2-135m or qwen3-0.6b"},
+                   {"seed", "N", "draws the weights (default 0)"},
+                   {"tokenizer", "DIR",
+                    "take tokenizer.json and its companions from here (default: bytes as tokens)"},
+                   {"out", "DIR", "the new folder; must be absent or empty", true},
+                   {"dtype", "WORD", "F32 or BF16 (default: F32 for tiny, BF16 for the others)"},
+                   {"type", "WORD",
+                    "qwen3 or llama, instead of the preset's; so the following, in elements:"},
+                   {"hidden", "N", "width of the residual stream"},
+                   {"layers", "N", "number of layers"},
+                   {"heads", "N", "query heads"},
+                   {"kv-heads", "N", "key-value heads"},
+                   {"head-dim", "N", "width of a head"},
+                   {"intermediate", "N", "width of the feed-forward part"},
+                   {"vocab", "N", "rows of embedding and head"},
+                   {"tied", "BOOL", "true: the head is the embedding"}},
+       .run = run_init_model},
       {.name = "tokenize",
        .summary = "text to token ids",
        .usage = "--model DIR < TEXTS",
@@ -55,6 +127,15 @@ std::vector<Command> make_commands() {
        .keys = {"data.template", "data.max_tokens", "data.truncate", "data.targets", "data.special_in_text"},
        .positionals = {"FILE"},
        .run = run_render},
+      {.name = "inspect",
+       .summary = "what a trajectory file or a run's folder holds",
+       .usage = "[--json] FILE_OR_FOLDER",
+       .about = "Reads trajectories (io/FORMAT.md), also of a run that is still going on. Losses are\n"
+                "natural logarithms per scored token.\n",
+       .example = "tandem inspect runs/quickstart/run",
+       .options = {{"json", "", "one JSON object: {\"trajectories\": [...]}"}},
+       .positionals = {"FILE_OR_FOLDER"},
+       .run = run_inspect},
       {.name = "spec",
        .summary = "what a configuration computes, as its canonical text",
        .usage = "[--config FILE] [--KEY VALUE ...] [--show-all]",
