@@ -11,6 +11,7 @@
 #include "src/cli/render_command.hpp"
 #include "src/cli/spec_command.hpp"
 #include "src/cli/tokenize_command.hpp"
+#include "src/cli/train_command.hpp"
 #include "src/spec/keys.hpp"
 
 namespace tandem {
@@ -74,6 +75,12 @@ int run_render(const Arguments& arguments) {
   return render_command(arguments.get("model"), arguments.positional.front(), options, std::cout);
 }
 
+int run_train(const Arguments& arguments) {
+  const Config config = make_config(read_file(arguments), arguments.keys);
+  require_supported(config);
+  return train_command(config);
+}
+
 int run_inspect(const Arguments& arguments) {
   return inspect_command({.path = arguments.positional.front(), .json = arguments.has("json")}, std::cout);
 }
@@ -127,6 +134,17 @@ std::vector<Command> make_commands() {
        .keys = {"data.template", "data.max_tokens", "data.truncate", "data.targets", "data.special_in_text"},
        .positionals = {"FILE"},
        .run = run_render},
+      {.name = "train",
+       .summary = "fine-tunes a model, on one rank or many",
+       .usage = "[--config FILE] [--KEY VALUE ...]",
+       .about = "Needs a model and training rows; everything else has a default. Leaves in run.out\n"
+                "the trajectory (native.h5), the adapter in PEFT's format, the texts of spec and\n"
+                "execution, and the log. On N ranks: tandem-mpirun -n N tandem train ...; the\n"
+                "numbers are the same bits for any N.\n",
+       .example = "tandem train --config configs/tiny.cfg --model runs/quickstart/model",
+       .options = {kConfigOption, kModelKey, kDataKey},
+       .keys = key_names(),
+       .run = run_train},
       {.name = "inspect",
        .summary = "what a trajectory file or a run's folder holds",
        .usage = "[--json] FILE_OR_FOLDER",

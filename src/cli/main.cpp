@@ -28,7 +28,7 @@ namespace {
 void check_output() {
   std::signal(SIGPIPE, SIG_IGN);
   std::ios::sync_with_stdio(false);
-  std::cin.tie(nullptr);
+  if (!isatty(STDIN_FILENO)) std::cin.tie(nullptr);  // on a terminal, answers come line by line
   std::cout.exceptions(std::ios::badbit | std::ios::failbit);
 }
 
