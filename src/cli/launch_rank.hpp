@@ -15,7 +15,4 @@ LaunchRank launch_rank();
 
 std::string host_name();
 
-// One line on stderr, whole even where several ranks write at once: who and where, then the text.
-void print_error(const std::string& text);
-
 }  // namespace tandem

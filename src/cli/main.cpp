@@ -18,6 +18,7 @@
 #include "src/cli/cpu_check.hpp"
 #include "src/cli/help.hpp"
 #include "src/cli/launch_rank.hpp"
+#include "src/cli/print_error.hpp"
 #include "src/cli/version.hpp"
 #include "src/spec/nearest.hpp"
 

@@ -1,8 +1,9 @@
-#include "src/cli/launch_rank.hpp"
+#include "src/cli/print_error.hpp"
 
 #include <iostream>
 
 #include "src/base/text.hpp"
+#include "src/cli/launch_rank.hpp"
 
 namespace tandem {
 
