@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2034
 # The Debian packages that Tandem needs, said once; sourced by launch/quickstart.sh and tests/run.sh.
 
 tandem_packages=(

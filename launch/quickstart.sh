@@ -44,11 +44,15 @@ fi
 
 echo "training on 2 ranks with configs/tiny.cfg"
 start=$SECONDS
-launch/tandem-mpirun -n 2 "$build/tandem" train --config configs/tiny.cfg --model "$model" --run.out "$run" --overwrite
-echo
-echo "took $((SECONDS - start)) s and made, in $root/$run:"
-echo "  native.h5   the trajectory: every update's loss, norms and sample ids (HDF5; io/FORMAT.md)"
-echo "  adapter/    the LoRA adapter, in PEFT's format"
-echo "  spec.txt    what was computed, as canonical text (SPEC.md); execution.txt: how"
-echo
-"$build/tandem" inspect "$run/native.h5"
+summary=$(launch/tandem-mpirun -n 2 "$build/tandem" train --config configs/tiny.cfg --model "$model" --run.out "$run" --overwrite)
+
+cat <<END
+
+$summary
+
+It took $((SECONDS - start)) s and made, in $root/$run:
+  native.h5      the trajectory: loss, norms and sample ids of every update (io/FORMAT.md)
+  adapter/       the LoRA adapter, in PEFT's format
+  spec.txt       what was computed (SPEC.md); execution.txt: how; run.log: what you saw
+A closer look: $build/tandem inspect $run
+END
