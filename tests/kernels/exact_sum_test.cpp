@@ -210,6 +210,23 @@ TEST(ExactSum, ValuesBelowTwoToThe37AreCorrectlyRounded) {
   for (std::int64_t i = 0; i < kN; ++i) ASSERT_EQ(exact_sum_value(sum.view(), i), rounded(sum.exact(i))) << i;
 }
 
+// Sums that are an exact multiple of a number halfway between two floats: multiplying by 1/count instead
+// would leave the tie, and round about half of them to the wrong side.
+TEST(ExactSum, MeansAreDividedOnceAndTiesGoToEven) {
+  constexpr std::int64_t kN = 1000;
+  for (const std::int64_t count : {3, 7, 49, 103, 1021, 4095}) {
+    Sum sum(kN);
+    std::vector<float> expected, means(kN);
+    for (std::int64_t i = 0; i < kN; ++i) {
+      const std::int64_t halfway = (std::int64_t{1} << 25) - 2 * i - 1;  // floats here are 2 apart
+      sum.view().high()[i] = (count * halfway) << 16;
+      expected.push_back(static_cast<float>(halfway + (i % 2 == 0 ? 1 : -1)));
+    }
+    exact_sum_mean(sum.view(), 0, static_cast<double>(count), means, 1);
+    EXPECT_EQ(means, expected) << count;
+  }
+}
+
 TEST(ExactSum, WorstCaseAddendsStayExactBetweenCarries) {
   // low is largest just below a multiple of 2^-16, high just below 2^32.
   const double worst[] = {0x1.fffffep-17,      -0x1.fffffep-17, 0x1p31 - 0x1p-21,
