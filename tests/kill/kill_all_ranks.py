@@ -1,0 +1,133 @@
+"""kill -9 of all ranks at random instants of a run: the published trajectory opens every time, with h5dump and with
+h5py, its rows are a beginning of the unbroken run's (bit for bit), and it holds every update up to the last
+publication: an evaluation is said in run.log only after the file that holds it is in place.
+
+Exit status 77: the test cannot run here (ctest shows it as skipped, with the reason).
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import h5py
+except ImportError:
+    print("skipped: this Python has no h5py")
+    sys.exit(77)
+
+COLUMNS = ["step", "loss", "grad_norm", "checksum", "adapter_checksum", "sample_ids"]
+
+
+def write_rows(path, n, seed):
+    draw = random.Random(seed)
+    with open(path, "w") as out:
+        for _ in range(n):
+            length = draw.randint(8, 40)
+            start = draw.randrange(256)
+            ids = [(start + 3 * p) % 256 for p in range(length)]
+            targets = [int(p >= length // 2) for p in range(length)]
+            out.write(json.dumps({"ids": ids, "targets": targets}) + "\n")
+
+
+def start(args, folder, run):
+    command = [args.mpirun, "2", args.tandem, "train", "--model.path", folder / "model", "--data.train", folder / "train.jsonl",
+               "--data.held_out", folder / "held_out.jsonl", "--run.out", run, "--train.updates", str(args.updates),
+               "--eval.every", "7", "--batch.global", "8", "--lora.rank", "4", "--output.flush_s", "0.05", "--threads", "1"]
+    return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                            start_new_session=True)
+
+
+def ranks_of(run):
+    """Process ids of the ranks that write to this run folder."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"/tandem") and str(run).encode() in words:
+            found.append(int(entry.name))
+    return found
+
+
+def rows_of(path):
+    with h5py.File(path, "r") as file:
+        updates = {name: file["update"][name][()] for name in COLUMNS}
+        return updates, file["eval/step"][()], int(file.attrs["complete"])
+
+
+def check(path, whole, log):
+    dump = subprocess.run(["h5dump", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert dump.returncode == 0 and not dump.stderr, f"h5dump: {dump.stderr}"
+    updates, evaluations, complete = rows_of(path)
+    n = len(updates["step"])
+    for name in COLUMNS:
+        assert updates[name].tobytes() == whole[name][:n].tobytes(), f"/update/{name} is no beginning of the unbroken run"
+    said = [int(step) for step in re.findall(r"evaluation after update (\d+):", log)]
+    last = max(said, default=0)
+    assert n >= last, f"update {last} was evaluated and said so, but the file ends at {n}"
+    assert not said or last in evaluations, f"the evaluation after update {last} is missing"
+    return n, complete
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tandem", required=True)
+    parser.add_argument("--mpirun", required=True)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--updates", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    args = parser.parse_args()
+    if not shutil.which("h5dump"):
+        print("skipped: no h5dump here")
+        return 77
+    draw = random.Random(args.seed)
+    print(f"seed {args.seed}")
+    with tempfile.TemporaryDirectory(prefix="tandem-kill-") as temporary:
+        folder = pathlib.Path(temporary)
+        subprocess.run([args.tandem, "init-model", "--preset", "tiny", "--out", str(folder / "model")], check=True,
+                       stdout=subprocess.DEVNULL)
+        write_rows(folder / "train.jsonl", 50, 1)
+        write_rows(folder / "held_out.jsonl", 10, 2)
+        begin = time.monotonic()
+        assert start(args, folder, folder / "whole").wait() == 0, "the unbroken run failed"
+        seconds = time.monotonic() - begin
+        whole, _, complete = rows_of(folder / "whole" / "native.h5")
+        assert complete == 1 and len(whole["step"]) == args.updates
+
+        killed_with_file = 0
+        for kill in range(args.kills):
+            run = folder / f"run{kill}"
+            job = start(args, folder, run)
+            # From the first publication on: before it there is no file, which is not this test's subject.
+            deadline = time.monotonic() + 60
+            while not (run / "native.h5").exists() and job.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(draw.random() * 0.8 * seconds)
+            for pid in ranks_of(run):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            code = job.wait(timeout=60)
+            log = (run / "run.log").read_text()
+            n, complete = check(run / "native.h5", whole, log)
+            killed_with_file += complete == 0
+            print(f"kill {kill}: {n} of {args.updates} updates published, complete = {complete}, exit status {code}")
+            assert complete or code != 0, "a killed run must not exit with 0"
+        assert killed_with_file >= args.kills // 2, "most kills came too late to show anything"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
