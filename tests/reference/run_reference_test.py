@@ -48,6 +48,7 @@ COMMON = {
     "optim.warmup": 4,
     "seed": 20240607,
     "mirror.every": 0,
+    "data.max_tokens": 64,
 }
 CASES = {
     "qwen3-tied": {
@@ -123,6 +124,8 @@ def run_stacks(tandem, work):
     ):
         if tandem_reference.main([str(o) for o in inputs + options]) != 0:
             sys.exit(1)
+        # A peer's file must be one that Tandem reads.
+        subprocess.run([tandem, "inspect", options[1]], stdout=subprocess.DEVNULL, check=True)
 
 
 class Checks:
