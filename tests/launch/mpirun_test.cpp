@@ -87,6 +87,11 @@ TEST_F(Mpirun, PassesOnTheExitCodeAndRepeatsTheFirstCause) {
   EXPECT_EQ(last_line(result.err), "[rank 1/2 host] the cause");
   EXPECT_TRUE(left_nothing());
 
+  const ShellResult alike =
+      run("echo \"[rank $rank/2 host] the same\" >&2; sleep 1; exit 2", "$m -n 2 ./rank");
+  EXPECT_EQ(alike.code, 2);
+  EXPECT_EQ(lines_of(alike.err).size(), 2u) << alike.err;
+
   const ShellResult once = run("echo 'tandem: alone' >&2; exit 2", "$m -n 1 ./rank");
   EXPECT_EQ(once.code, 2);
   EXPECT_EQ(once.err, "tandem: alone\n");
