@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <optional>
 #include <set>
 
 #include "io/publish.hpp"
 #include "io/safetensors.hpp"
+#include "io/text/strict_json.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -100,18 +100,6 @@ json config_json(const AdapterConfig& config) {
   throw Error(ErrorKind::kInput, cat(file.string(), ": ", what));
 }
 
-json read_json_file(const fs::path& file) {
-  std::ifstream in(file);
-  if (!in) refuse(file, "cannot be read");
-  try {
-    json value = json::parse(in);
-    if (!value.is_object()) refuse(file, "is not a JSON object");
-    return value;
-  } catch (const json::exception&) {
-    refuse(file, "is not valid JSON");
-  }
-}
-
 // Settings that change what an adapter computes: each must be absent, null, or as this program computes it.
 void refuse_other_methods(const fs::path& file, const json& config) {
   const std::pair<const char*, json> supported[] = {
@@ -142,7 +130,8 @@ void refuse_other_methods(const fs::path& file, const json& config) {
 }
 
 AdapterConfig read_config(const fs::path& file) {
-  const json stored = read_json_file(file);
+  const json stored = read_strict_json(file);
+  if (!stored.is_object()) refuse(file, "is not a JSON object");
   refuse_other_methods(file, stored);
   const auto number = [&](const char* key, std::optional<double> absent) {
     const auto found = stored.find(key);

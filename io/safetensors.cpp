@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 #include <utility>
 
+#include "io/text/strict_json.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 
@@ -27,7 +27,6 @@ static_assert(std::endian::native == std::endian::little,
               "safetensors data are used as they lie in the file");
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr std::size_t kMaxDepth = 3;  // {name: {data_offsets: [...]}}
 
 struct KnownDType {
   const char* name;
@@ -88,30 +87,16 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   refuse(path, cat("tensor ", printable(tensor), ": ", what));
 }
 
-// JSON with what the format forbids beyond the grammar: duplicate names, deep nesting, NUL bytes (which the
-// parser would take for the end of the text).
+// The parser would take a NUL byte for the end of the text, and quotes what it read last however long it is.
 json parse_header(const std::filesystem::path& path, std::string_view text) {
+  constexpr std::size_t kLongestLine = 400;
   if (text.empty() || text.front() != '{')
     refuse(path, "the header is not a JSON object (it must begin with '{')");
   if (text.find('\0') != text.npos) refuse(path, "the header holds a NUL byte");
-  std::vector<std::unordered_set<std::string>> names;  // of each open object
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (static_cast<std::size_t>(depth) > kMaxDepth) refuse(path, "the header is nested too deeply");
-    if (event == json::parse_event_t::object_start) names.emplace_back();
-    if (event == json::parse_event_t::object_end) names.pop_back();
-    if (event == json::parse_event_t::key && !names.back().insert(value.get_ref<const std::string&>()).second)
-      refuse(path,
-             cat("the name ", printable(value.get_ref<const std::string&>()), " stands twice in the header"));
-    return true;
-  };
   try {
-    return json::parse(text.begin(), text.end(), check);
-  } catch (const json::exception& error) {
-    // The parser quotes the text it met: only the part before that is fit for a line.
-    const std::string what = error.what();
-    const auto end = std::min(what.find("; last read"), what.find(" - invalid"));
-    const bool utf8 = what.find("UTF-8") != what.npos;
-    refuse(path, cat("the header is not valid ", utf8 ? "UTF-8" : "JSON", " (", what.substr(0, end), ")"));
+    return parse_strict_json(text, path.string() + ": header");
+  } catch (const Error& error) {
+    throw Error(error.kind(), std::string(error.what()).substr(0, kLongestLine));
   }
 }
 

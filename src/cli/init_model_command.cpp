@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
@@ -11,6 +10,7 @@
 #include "io/publish.hpp"
 #include "io/safetensors.hpp"
 #include "io/text/own_tokenizer.hpp"
+#include "io/text/strict_json.hpp"
 #include "io/text/tokenizer.hpp"
 #include "src/base/error.hpp"
 #include "src/base/random.hpp"
@@ -51,8 +51,8 @@ TokenizerFacts copy_tokenizer(const fs::path& from, const fs::path& to) {
   }
   const Tokenizer tokenizer = Tokenizer::load(to);
   TokenizerFacts facts{tokenizer.size()};
-  std::ifstream in(to / "tokenizer_config.json");
-  const auto config = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!fs::exists(to / "tokenizer_config.json")) return facts;
+  const auto config = read_strict_json(to / "tokenizer_config.json");
   facts.bos_id = special_id(tokenizer, config, "bos_token");
   facts.eos_id = special_id(tokenizer, config, "eos_token");
   return facts;

@@ -158,9 +158,9 @@ TEST(Adapter, RefusesWhatItWouldComputeOtherwise) {
   EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "r is not a number");
   fresh();
   support::write_text(folder / "adapter/adapter_config.json", "{\"r\": ");
-  EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "not valid JSON");
+  EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "adapter_config.json line 1");
   std::filesystem::remove(folder / "adapter/adapter_config.json");
-  EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "cannot be read");
+  EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "cannot be opened");
   EXPECT_SAYS(refusal(folder / "none", example.tensors), "is not a folder");
   fresh();
   auto other = example.tensors;

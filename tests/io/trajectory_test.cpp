@@ -217,7 +217,7 @@ TEST(Trajectory, PublishesByTimeButNotMoreThanATwentiethOfIt) {
   const auto start = std::chrono::steady_clock::now();
   std::int64_t step = 0, published = 0;
   double elapsed = 0.0;
-  while (elapsed < 0.5) {
+  while (elapsed < 0.5 || (published == 0 && elapsed < 30.0)) {
     append_update(eager, ++step);
     published += eager.maybe_publish();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -453,9 +453,9 @@ TEST(Trajectory, AKilledWriterLeavesAWholeFile) {
   TempFolder folder;
   const bool h5py = has_h5py();
   std::mt19937 random(41);
-  std::uniform_int_distribution<int> delay_us(3'000, 40'000);
-  int opened = 0;
+  std::uniform_int_distribution<int> delay_us(0, 40'000);
   for (int round = 0; round < 40; ++round) {
+    fs::remove(folder / "t.h5");
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
@@ -466,11 +466,11 @@ TEST(Trajectory, AKilledWriterLeavesAWholeFile) {
         writer.publish();
       }
     }
+    const bool started = support::wait_for(folder / "t.h5");
     std::this_thread::sleep_for(std::chrono::microseconds(delay_us(random)));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    if (!fs::exists(folder / "t.h5")) continue;
-    ++opened;
+    ASSERT_TRUE(started);
     const Trajectory t = read_trajectory(folder / "t.h5");
     ASSERT_GE(t.updates->rows, 1);
     for (std::int64_t i = 0; i < t.updates->rows; ++i) {
@@ -483,7 +483,6 @@ TEST(Trajectory, AKilledWriterLeavesAWholeFile) {
       ASSERT_EQ(status, 0) << text;
     }
   }
-  EXPECT_GT(opened, 20);
 }
 
 TEST(Trajectory, AFullDiskIsAnErrorThatTheRunCanOutlive) {

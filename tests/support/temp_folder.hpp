@@ -1,12 +1,15 @@
 // A folder of its own for a test, deleted afterwards.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 
 namespace tandem::support {
 
@@ -39,6 +42,15 @@ inline std::string read_text(const std::filesystem::path& file) {
 inline void write_text(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   out << text;
+}
+
+// Waits until a path exists, for a minute at most: a test that kills a child waits for its first work.
+inline bool wait_for(const std::filesystem::path& path) {
+  for (int waited_ms = 0; waited_ms < 60'000; ++waited_ms) {
+    if (std::filesystem::exists(path)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 }  // namespace tandem::support
