@@ -21,8 +21,7 @@ namespace {
 // Enough rows for all threads, little beside the samples themselves.
 constexpr std::size_t kBlockBytes = 4 << 20;
 
-// What the model's folder holds for text; read when the first row needs it, so tokenised rows need none of
-// it.
+// What the model's folder holds for text, read when the first row needs it.
 struct TextTools {
   Tokenizer tokenizer;
   ChatTemplate chat_template;
@@ -49,12 +48,8 @@ struct Outcome {
 
 // The first token found in `text` that touches one of `spans`; "" if there is none.
 std::string_view first_added(const Tokenizer& tokenizer, std::string_view text, std::span<const Span> spans) {
-  for (const Span token : tokenizer.find_added(text)) {
-    const auto place =
-        std::partition_point(spans.begin(), spans.end(), [&](Span s) { return s.end <= token.begin; });
-    if (place != spans.end() && place->begin < token.end)
-      return text.substr(token.begin, token.end - token.begin);
-  }
+  for (const Span token : tokenizer.find_added(text))
+    if (touches(token, spans)) return text.substr(token.begin, token.end - token.begin);
   return {};
 }
 
@@ -159,8 +154,8 @@ class Renderer {
   std::exception_ptr tools_error_;
 };
 
-// Renders a block's rows on several threads; the outcomes stand in the rows' order, each row's error with it. Rows
-// behind one with an error may be left out.
+// Renders a block's rows on several threads; the outcomes stand in the rows' order, each row's error with it.
+// Rows behind one with an error may be left out.
 class Team {
  public:
   explicit Team(int threads) : encoders_(static_cast<std::size_t>(threads)) {}

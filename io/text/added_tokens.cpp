@@ -20,8 +20,7 @@ std::optional<std::int32_t> AddedTokens::id_of(std::string_view content) const {
   return place->id;
 }
 
-// Narrows the range of entries that share text[at, at + depth) byte by byte. The shortest of a range stands
-// first.
+// Narrows the range of entries that share text[at, at + depth) byte by byte; the shortest stands first.
 std::optional<AddedTokens::Match> AddedTokens::longest_at(std::string_view text, std::size_t at) const {
   std::optional<Match> longest;
   auto begin = entries_.begin();

@@ -68,8 +68,7 @@ class ChatTemplate {
   bool overrides_model_;
 };
 
-// The model's own template: chat_template.jinja, else `chat_template` of tokenizer_config.json; none: no
-// value.
+// The model's own template: chat_template.jinja, else `chat_template` of tokenizer_config.json.
 std::optional<std::string> read_chat_template(const std::filesystem::path& model_dir);
 
 }  // namespace tandem

@@ -12,7 +12,8 @@ LineReader::LineReader(const std::filesystem::path& file)
     : name_(file.string()), in_(file, std::ios::binary) {
   if (!in_) throw Error(ErrorKind::kInput, cat(name_, ": cannot be opened for reading"));
   // Data files are read more than once: for their digest, for their rows.
-  if (!std::filesystem::is_regular_file(file)) throw Error(ErrorKind::kInput, cat(name_, ": is no regular file"));
+  if (!std::filesystem::is_regular_file(file))
+    throw Error(ErrorKind::kInput, cat(name_, ": is no regular file"));
   check_begin();
 }
 

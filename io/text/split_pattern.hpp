@@ -39,8 +39,7 @@ class Splitter {
 
   // Appends to `pieces` what lies in `range` of `text`: each match a piece and each stretch between matches
   // one
-  // ("Isolated"). The pattern sees nothing outside the range. Throws kInput when the matcher's limits are
-  // reached.
+  // ("Isolated"). The pattern sees nothing outside the range. Throws kInput at the matcher's limits.
   void split(const SplitPattern& pattern, std::string_view text, Span range, std::vector<Span>& pieces);
 
  private:

@@ -34,17 +34,6 @@ std::vector<Span> Tokenizer::find_added(std::string_view text) const {
   return found;
 }
 
-namespace {
-
-// True where the half-open ranges share a byte; spans sorted, not overlapping.
-bool touches(Span range, std::span<const Span> spans) {
-  const auto place =
-      std::partition_point(spans.begin(), spans.end(), [&](Span s) { return s.end <= range.begin; });
-  return place != spans.end() && place->begin < range.end;
-}
-
-}  // namespace
-
 struct Encoder::Scratch {
   Splitter splitter;
   Bpe::Room room;

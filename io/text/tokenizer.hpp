@@ -20,9 +20,8 @@ namespace tandem {
 
 struct Encoding {
   std::vector<std::int32_t> ids;
-  // Offset in the text as given (before NFC) of each token's first byte. Where NFC changed a character and
-  // its marks, all that comes of them after what they have in common counts as beginning at the first changed
-  // byte.
+  // Offset in the text as given (before NFC) of each token's first byte. What NFC changed in a
+  // character and its marks counts as beginning at the first changed byte.
   std::vector<std::size_t> first_byte;
   // Bytes for which the vocabulary has no token and which therefore leave no trace in ids (the reference
   // implementation drops them too). Only for vocabularies without all 256 bytes, such as SmolLM2's.

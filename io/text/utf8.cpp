@@ -12,8 +12,7 @@ bool continues(std::string_view text, std::size_t at, unsigned char low = 0x80, 
   return byte >= low && byte <= high;
 }
 
-// Length of the well-formed sequence at `at`, 0 if there is none. The second byte's range depends on the
-// first.
+// Length of the well-formed sequence at `at`, 0 if there is none; the first byte bounds the second.
 std::size_t sequence(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   if (lead < 0x80) return 1;

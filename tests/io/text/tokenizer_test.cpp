@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "io/text/nfc.hpp"
@@ -91,7 +91,7 @@ TEST_F(Qwen3Tokenizer, KeepsTextBehindAZeroByte) {
   EXPECT_EQ(ids(std::string("a\0b", 3)), (Ids{64, 188, 65}));
 }
 
-// reports.md R6: a quadratic merge takes minutes here. The bound leaves room for a loaded machine.
+// reports.md R6: a quadratic merge takes minutes here. CPU time; the bound leaves room for sanitizers.
 TEST_F(Qwen3Tokenizer, EncodesLongRunsOfOneCharacterInLinearTime) {
   const auto repeated = [](const std::string& unit) {
     std::string text;
@@ -102,13 +102,13 @@ TEST_F(Qwen3Tokenizer, EncodesLongRunsOfOneCharacterInLinearTime) {
   std::mt19937 random(1);
   for (int i = 0; i < 200000; ++i)
     base64 += "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[random() % 64];
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(ids(repeated("a")).size(), 25000u);
   EXPECT_EQ(ids(repeated("^")).size(), 50000u);
   EXPECT_EQ(ids(repeated(" ")).size(), 1563u);
   EXPECT_EQ(ids(repeated("\u4E2D")).size(), 200000u);
   EXPECT_EQ(bytes_of(*real_tokenizer("qwen3"), ids(base64)), base64);
-  EXPECT_LE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0);
+  EXPECT_LE(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 10.0);
 }
 
 // reports.md R9, R12: what a header's newline and an answer's newline become.
