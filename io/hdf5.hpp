@@ -48,8 +48,7 @@ hid_t checked(hid_t result, std::string_view what);
 void checked_status(herr_t status, std::string_view what);
 inline Id owned(hid_t id, Id::Close close, std::string_view what) { return {checked(id, what), close}; }
 
-// --- writing
-// ---------------------------------------------------------------------------------------------------
+// --- writing ---
 
 // A file that exists in memory only; `name` appears in errors and must not be open already.
 Id create_in_memory(const std::filesystem::path& name);
@@ -162,8 +161,7 @@ class Table {
   std::size_t next_ = 0;
 };
 
-// --- reading
-// ---------------------------------------------------------------------------------------------------
+// --- reading ---
 
 // Opens without a lock: what is read was published whole (publish.hpp). Says what a file is that is not HDF5.
 Id open_for_reading(const std::filesystem::path& path);
