@@ -75,7 +75,7 @@ def parse_arguments():
         "--head",
         choices=("targets", "all", "none"),
         default="targets",
-        help="logits of a quarter of the tokens, of all, or no head at all",
+        help="logits of the last fifth of each sample, of all, or no head at all",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
@@ -98,7 +98,8 @@ def projections(a):
 
 
 def n_scored(a):
-    return {"targets": a.tokens // 4, "all": a.tokens - a.samples, "none": 0}[a.head]
+    length = a.tokens // a.samples
+    return {"targets": a.samples * (length - length * 4 // 5), "all": a.tokens - a.samples, "none": 0}[a.head]
 
 
 def useful_flops(a):
