@@ -41,7 +41,10 @@ struct DatasetReport {
   std::string template_name;    // qwen3, smollm2, ...
   std::string template_digest;  // SHA-256 of the model's own chat_template
   bool template_overrides_model =
-      false;  // data.template names another one than the model's own: worth a warning
+      false;  // data.template names another one than the model's own
+
+  // One line for each thing that a user should know of.
+  std::vector<std::string> warnings() const;
 };
 
 struct Dataset {

@@ -13,6 +13,7 @@
 #include "src/cli/tokenize_command.hpp"
 #include "src/cli/train_command.hpp"
 #include "src/spec/keys.hpp"
+#include "src/train/inputs.hpp"
 
 namespace tandem {
 
@@ -72,7 +73,7 @@ int run_tokenize(const Arguments& arguments) {
 
 int run_render(const Arguments& arguments) {
   const RenderOptions options = render_options(make_config({}, arguments.keys).spec);
-  return render_command(arguments.get("model"), arguments.positional.front(), options, std::cout);
+  return render_command(arguments.get("model"), arguments.positional.front(), options, std::cout, std::cerr);
 }
 
 int run_train(const Arguments& arguments) {

@@ -8,8 +8,8 @@
 namespace tandem {
 
 int render_command(const std::filesystem::path& model_dir, const std::filesystem::path& file,
-                   const RenderOptions& options, std::ostream& out) {
-  for_each_row(file, model_dir, options, [&](RenderedRow&& row) {
+                   const RenderOptions& options, std::ostream& out, std::ostream& warnings) {
+  const DatasetReport report = for_each_row(file, model_dir, options, [&](RenderedRow&& row) {
     SampleSet one;
     one.add(row.ids, row.targets, row.line);
     nlohmann::ordered_json object;
@@ -20,6 +20,7 @@ int render_command(const std::filesystem::path& model_dir, const std::filesystem
     object["digest"] = one.digest(0);
     out << object.dump() << '\n';
   });
+  for (const std::string& warning : report.warnings()) warnings << "warning: " << warning << '\n';
   out.flush();
   if (!out) throw Error(ErrorKind::kInput, "standard output cannot be written to its end");
   return 0;

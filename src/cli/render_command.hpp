@@ -10,6 +10,6 @@ namespace tandem {
 
 // Returns the exit code; throws what load_dataset throws.
 int render_command(const std::filesystem::path& model_dir, const std::filesystem::path& file,
-                   const RenderOptions& options, std::ostream& out);
+                   const RenderOptions& options, std::ostream& out, std::ostream& warnings);
 
 }  // namespace tandem

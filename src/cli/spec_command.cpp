@@ -5,18 +5,9 @@
 #include "src/base/text.hpp"
 #include "src/spec/digests.hpp"
 #include "src/spec/keys.hpp"
+#include "src/train/inputs.hpp"
 
 namespace tandem {
-
-RenderOptions render_options(const RunSpec& spec) {
-  RenderOptions options;
-  options.chat_template = spec.data_template;
-  options.max_tokens = spec.data_max_tokens;
-  options.truncate = spec.data_truncate;
-  options.targets = spec.data_targets;
-  options.special_in_text = spec.data_special_in_text;
-  return options;
-}
 
 int spec_command(Config config, std::ostream& out) {
   RunSpec& spec = config.spec;

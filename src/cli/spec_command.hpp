@@ -3,13 +3,9 @@
 
 #include <iosfwd>
 
-#include "io/dataset.hpp"
 #include "src/spec/settings.hpp"
 
 namespace tandem {
-
-// What loading the rows needs to know of the spec. vocab_size stays 0: the caller knows the model.
-RenderOptions render_options(const RunSpec& spec);
 
 // Digests the inputs, renders the training rows where T depends on their number, writes the canonical text.
 int spec_command(Config config, std::ostream& out);

@@ -40,7 +40,7 @@ std::string model_digest(const fs::path& folder) {
   require_file(folder / "config.json", "a model's folder has one");
   std::vector<std::string> names;
   for (const char* name : {"config.json", "model.safetensors.index.json", "tokenizer.json",
-                           "tokenizer_config.json", "generation_config.json"})
+                           "tokenizer_config.json", "chat_template.jinja", "generation_config.json"})
     if (fs::exists(folder / name)) names.emplace_back(name);
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; entry != end && !error; entry.increment(error))

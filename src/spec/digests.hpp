@@ -9,7 +9,7 @@
 namespace tandem {
 
 // SHA-256 over one line `name sha256` for config.json, every *.safetensors, model.safetensors.index.json,
-// tokenizer.json, tokenizer_config.json and generation_config.json that lies in the folder, sorted by name.
+// tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json that lies in the folder, sorted by name.
 // Throws kInput where the folder or its config.json is missing.
 std::string model_digest(const std::filesystem::path& folder);
 

@@ -26,11 +26,9 @@ std::vector<RenderRow> render_rows(const SampleSet& samples) {
     const auto ids = samples.ids(i);
     const auto marks = samples.targets(i);
     RenderRow row{samples.digest(i), samples.length(i), 0, -1};
-    for (std::size_t p = 0; p < ids.size(); ++p)
-      if (marks[p]) {
-        ++row.n_targets;
-        row.last_target_id = ids[p];
-      }
+    row.n_targets = samples.n_scored(i);
+    for (std::size_t p = 1; p < ids.size(); ++p)
+      if (marks[p]) row.last_target_id = ids[p];
     rows.push_back(std::move(row));
   }
   return rows;

@@ -5,20 +5,15 @@
 #include <string>
 
 #include "io/adapter.hpp"
-#include "io/dataset.hpp"
 #include "io/trajectory.hpp"
 #include "src/model/lora.hpp"
 #include "src/model/weights.hpp"
 #include "src/spec/run_spec.hpp"
+#include "src/train/inputs.hpp"
 #include "src/train/run_folder.hpp"
 #include "src/train/trainer.hpp"
 
 namespace tandem {
-
-struct RunInputs {
-  ModelConfig config;
-  Dataset train, held_out;  // held_out: empty without evaluation
-};
 
 class Recorder {
  public:

@@ -61,9 +61,9 @@ double product_flops(const ModelConfig& c, const Sizes& s, std::int64_t rank, st
   const auto layers = static_cast<double>(c.n_layers);
   // Forward and input gradient through frozen weights (none below the first layer's), thrice through adapters.
   double flops = layers * 2.0 * t * (2.0 * frozen + 3.0 * adapter) - 2.0 * t * static_cast<double>(shape.in[kQkv] * shape.out[kQkv]);
-  // Attention: 2 products forward, 5 backward, half of the square.
+  // Attention: 2 products forward, 4 backward, half of the square. (Backward forms the scores again: not counted.)
   const double length = t / static_cast<double>(s.samples);
-  flops += layers * 7.0 * 2.0 * t * length / 2.0 * static_cast<double>(c.heads.q_cols());
+  flops += layers * 6.0 * 2.0 * t * length / 2.0 * static_cast<double>(c.heads.q_cols());
   flops += 4.0 * static_cast<double>(scored) * static_cast<double>(c.vocab_size * c.hidden);
   return flops;
 }

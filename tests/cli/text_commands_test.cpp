@@ -21,7 +21,7 @@ class TextCommands : public testing::Test {
 
   std::string tokenize(const std::string& lines) {
     std::istringstream in(lines);
-    std::ostringstream out;
+    std::ostringstream out, warnings;
     EXPECT_EQ(tokenize_command(folder_.path(), in, out), 0);
     return out.str();
   }
@@ -56,8 +56,8 @@ TEST_F(TextCommands, RenderPrintsLineTextIdsTargetsAndDigest) {
                       "\n"
                       R"({"prompt":"\u00e9","completion":"r"})"
                       "\n");
-  std::ostringstream out;
-  EXPECT_EQ(render_command(folder_.path(), folder_ / "d.jsonl", {}, out), 0);
+  std::ostringstream out, warnings;
+  EXPECT_EQ(render_command(folder_.path(), folder_ / "d.jsonl", {}, out, warnings), 0);
   std::istringstream lines(out.str());
   std::string line;
   std::getline(lines, line);
@@ -77,9 +77,9 @@ TEST_F(TextCommands, RenderPrintsLineTextIdsTargetsAndDigest) {
 
 TEST_F(TextCommands, RenderSaysSoWhenItCannotWrite) {
   support::write_text(folder_ / "d.jsonl", R"({"ids":[1],"targets":[0]})");
-  std::ostringstream out;
+  std::ostringstream out, warnings;
   out.setstate(std::ios::badbit);
-  EXPECT_THROW(render_command(folder_.path(), folder_ / "d.jsonl", {}, out), Error);
+  EXPECT_THROW(render_command(folder_.path(), folder_ / "d.jsonl", {}, out, warnings), Error);
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ def model_digest(folder):
         "model.safetensors.index.json",
         "tokenizer.json",
         "tokenizer_config.json",
+        "chat_template.jinja",
         "generation_config.json",
     }
     return files_digest(folder, names | {p.name for p in Path(folder).glob("*.safetensors")})

@@ -1,0 +1,50 @@
+#include "src/train/inputs.hpp"
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+
+RenderOptions render_options(const RunSpec& spec) {
+  RenderOptions options;
+  options.chat_template = spec.data_template;
+  options.max_tokens = spec.data_max_tokens;
+  options.truncate = spec.data_truncate;
+  options.targets = spec.data_targets;
+  options.special_in_text = spec.data_special_in_text;
+  return options;
+}
+
+namespace {
+
+std::int64_t n_scored(const SampleSet& samples) {
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < samples.size(); ++i) n += samples.n_scored(i);
+  return n;
+}
+
+}  // namespace
+
+RunInputs load_inputs(const RunSpec& spec, int threads) {
+  RunInputs inputs;
+  inputs.config = read_model_config(spec.model.path);
+  if (spec.data_max_tokens > inputs.config.max_positions)
+    throw Error(ErrorKind::kUsage, cat("data.max_tokens = ", spec.data_max_tokens, ": the model takes at most ",
+                                       inputs.config.max_positions, " (max_position_embeddings)"));
+  RenderOptions options = render_options(spec);
+  options.vocab_size = inputs.config.vocab_size;
+  options.threads = threads;
+  inputs.train = load_dataset(spec.train.path, spec.model.path, options);
+  if (n_scored(inputs.train.samples) == 0)
+    throw Error(ErrorKind::kInput,
+                cat(spec.train.path, ": no sample has a token to learn: every assistant turn is empty or was cut away by ",
+                    "data.max_tokens = ", spec.data_max_tokens));
+  if (spec.held_out.given()) {
+    inputs.held_out = load_dataset(spec.held_out.path, spec.model.path, options);
+    if (n_scored(inputs.held_out.samples) == 0)
+      throw Error(ErrorKind::kInput, cat(spec.held_out.path, ": no held-out sample has a token to score"));
+  }
+  return inputs;
+}
+
+}  // namespace tandem
