@@ -17,6 +17,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
+#include "src/base/random.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/model/transformer.hpp"
 #include "tests/support/temp_folder.hpp"
