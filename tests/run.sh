@@ -11,4 +11,4 @@ source launch/packages.sh
 require_packages "${tandem_packages[@]}" "${tandem_test_packages[@]}" || exit $?
 cmake --preset release -DTANDEM_TESTS=ON
 cmake --build build/release
-ctest --preset release "$@"
+ctest --preset release --parallel "$(nproc)" "$@"
