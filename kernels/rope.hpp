@@ -20,8 +20,8 @@ struct HeadShape {
 };
 inline constexpr std::int64_t kMaxHeadDim = 256;
 
-// cos, sin [P, D/2] of angle = position * theta^(-2i/D); angle in double, cos and sin rounded to float. On the host.
-void fill_rope_table(Matrix cos, Matrix sin, double theta);
+// cos, sin [P, D/2] of angle = position * frequency[i]; angle in double, cos and sin rounded to float. On the host.
+void fill_rope_table(Matrix cos, Matrix sin, std::span<const double> frequency);
 
 struct RopeInputs {
   std::span<const float> q_norm, k_norm;    // [D], both empty: no norm

@@ -57,15 +57,13 @@ void head_backward(float* dx, const float* dy, const float* x, std::span<const f
 
 }  // namespace
 
-void fill_rope_table(Matrix cos, Matrix sin, double theta) {
-  const double dim = 2.0 * static_cast<double>(cos.cols);
-  for (std::int64_t i = 0; i < cos.cols; ++i) {
-    const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
-    for (std::int64_t p = 0; p < cos.rows; ++p) {
-      cos.row(p)[i] = static_cast<float>(std::cos(static_cast<double>(p) * frequency));
-      sin.row(p)[i] = static_cast<float>(std::sin(static_cast<double>(p) * frequency));
+void fill_rope_table(Matrix cos, Matrix sin, std::span<const double> frequency) {
+  for (std::int64_t p = 0; p < cos.rows; ++p)
+    for (std::int64_t i = 0; i < cos.cols; ++i) {
+      const double angle = static_cast<double>(p) * frequency[static_cast<std::size_t>(i)];
+      cos.row(p)[i] = static_cast<float>(std::cos(angle));
+      sin.row(p)[i] = static_cast<float>(std::sin(angle));
     }
-  }
 }
 
 void rope_forward(const CpuContext& ctx, Matrix q, Matrix k, ConstMatrix qkv, const RopeInputs& in) {

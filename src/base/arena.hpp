@@ -29,15 +29,10 @@ class ArenaPlan {
   std::size_t bytes_ = 0;
 };
 
-class Arena {
+// Takes pieces of a block that belongs to somebody else.
+class ArenaView {
  public:
-  Arena() = default;
-  // Maps `bytes` at a 2 MiB boundary, asks for huge pages and writes zeros to every page.
-  // Throws kDevice naming `what` and the size if the system refuses.
-  Arena(std::size_t bytes, const char* what);
-  ~Arena();
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
+  ArenaView(std::span<std::byte> block, const char* what) : block_(block), what_(what) {}
 
   // The next `count` elements; throws kInternal when the plan was too small.
   template <class T>
@@ -48,18 +43,32 @@ class Arena {
   // Temporaries: what was taken since `mark` is free again after release(mark).
   std::size_t mark() const { return used_; }
   void release(std::size_t mark) { used_ = mark; }
-  std::size_t bytes() const { return bytes_; }
+
+ protected:
+  void* take_bytes(std::size_t bytes);
+
+  std::span<std::byte> block_;
+  std::size_t used_ = 0;
+  const char* what_ = "";
+};
+
+class Arena : public ArenaView {
+ public:
+  Arena() : ArenaView({}, "") {}
+  // Maps `bytes` at a 2 MiB boundary, asks for huge pages and writes zeros to every page.
+  // Throws kDevice naming `what` and the size if the system refuses.
+  Arena(std::size_t bytes, const char* what);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&& other) noexcept;
+
+  std::span<std::byte> block() const { return block_; }
+  std::size_t bytes() const { return block_.size(); }
   std::size_t used() const { return used_; }
 
  private:
-  void* take_bytes(std::size_t bytes);
-
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;
-  std::byte* begin_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::size_t used_ = 0;
-  const char* what_ = "";
 };
 
 }  // namespace tandem

@@ -1,9 +1,10 @@
 #include "src/model/config.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
@@ -71,7 +72,7 @@ void refuse_other_arithmetic(const Reader& in) {
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window", "rope_interleaved", "qkv_bias"})
     if (in.boolean(key)) in.refuse(key, "is not supported");
   if (in.text("hidden_act", "silu") != "silu") in.refuse("hidden_act", "only silu is supported");
-  for (const char* key : {"rope_scaling", "quantization_config", "num_experts", "num_local_experts",
+  for (const char* key : {"quantization_config", "num_experts", "num_local_experts",
                           "final_logit_softcapping", "attn_logit_softcapping"})
     if (in.has(key)) in.refuse(key, "is not supported");
   for (const char* key : {"partial_rotary_factor", "embedding_multiplier", "residual_multiplier",
@@ -83,24 +84,41 @@ void refuse_other_arithmetic(const Reader& in) {
   if (in.has("layer_types"))
     for (const json& type : in.value("layer_types"))
       if (type != "full_attention") in.refuse("layer_types", "only full_attention is supported");
-  if (in.has("rope_parameters")) {
-    const json& rope = in.value("rope_parameters");
-    if (!rope.is_object() || rope.value("rope_type", std::string("default")) != "default")
-      in.refuse("rope_parameters", "only rope_type \"default\" is supported");
-    for (const auto& [key, unused] : rope.items())
-      if (key != "rope_theta" && key != "rope_type")
-        in.refuse("rope_parameters", cat("\"", key, "\" is not supported"));
-  }
 }
 
-double rope_theta(const Reader& in) {
-  const json& rope = in.value("rope_parameters");
-  if (!rope.is_object() || !rope.contains("rope_theta")) return in.positive("rope_theta", 1e4);
-  const Reader nested(cat(in.file(), ": rope_parameters"), rope);
-  const double theta = nested.positive("rope_theta", 1e4);
-  if (in.has("rope_theta") && in.positive("rope_theta", 1e4) != theta)
-    in.refuse("rope_theta", "differs from rope_parameters.rope_theta");
-  return theta;
+// Old configurations have rope_theta and rope_scaling; new ones both in rope_parameters.
+void read_rope(const Reader& in, ModelConfig& config) {
+  config.rope_theta = in.positive("rope_theta", 1e4);
+  const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!in.has(key)) return;
+  if (in.has("rope_parameters") && in.has("rope_scaling")) in.refuse("rope_scaling", "stands beside rope_parameters");
+  if (!in.value(key).is_object()) in.refuse(key, "must be an object");
+  const Reader rope(cat(in.file(), ": ", key), in.value(key));
+  if (rope.has("rope_theta")) {
+    config.rope_theta = rope.positive("rope_theta", 1e4);
+    if (in.has("rope_theta") && in.positive("rope_theta", 1e4) != config.rope_theta)
+      in.refuse("rope_theta", cat("differs from the one in ", key));
+  }
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  std::vector<std::string> known = {"rope_theta", "rope_type", "type"};
+  if (type == "llama3") {
+    ModelConfig::Llama3Rope scaling;
+    for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+      if (!rope.has(needed)) in.refuse(key, cat("\"", needed, "\" is missing"));
+      known.emplace_back(needed);
+    }
+    scaling.factor = rope.positive("factor", 1);
+    scaling.low_freq_factor = rope.positive("low_freq_factor", 1);
+    scaling.high_freq_factor = rope.positive("high_freq_factor", 1);
+    scaling.original_positions = rope.positive("original_max_position_embeddings", 1);
+    if (!(scaling.high_freq_factor > scaling.low_freq_factor))
+      in.refuse(key, "high_freq_factor must be above low_freq_factor");
+    config.llama3_rope = scaling;
+  } else if (type != "default") {
+    in.refuse(key, "only the types \"default\" and \"llama3\" are supported");
+  }
+  for (const auto& [name, unused] : in.value(key).items())
+    if (std::find(known.begin(), known.end(), name) == known.end()) in.refuse(key, cat("\"", name, "\" is not supported"));
 }
 
 }  // namespace
@@ -120,8 +138,8 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
 
   ModelConfig config;
   config.model_type = in.text("model_type", "");
-  if (config.model_type != "qwen3" && config.model_type != "llama")
-    in.refuse("model_type", "only \"qwen3\" and \"llama\" are supported");
+  if (config.model_type != "qwen3" && config.model_type != "qwen2" && config.model_type != "llama")
+    in.refuse("model_type", "only \"qwen3\", \"qwen2\" and \"llama\" are supported");
   refuse_other_arithmetic(in);
   config.vocab_size = in.integer("vocab_size");
   config.hidden = in.integer("hidden_size");
@@ -139,8 +157,9 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
     in.refuse("head_dim", cat("must be even and at most ", kMaxHeadDim));
   config.max_positions = in.integer("max_position_embeddings", 2048);
   config.rms_eps = in.positive("rms_norm_eps", 1e-6);
-  config.rope_theta = rope_theta(in);
+  read_rope(in, config);
   config.qk_norm = qwen3;
+  config.qkv_bias = config.model_type == "qwen2";
   config.tied_head = in.boolean("tie_word_embeddings");
   return config;
 }
@@ -157,9 +176,33 @@ std::string ModelConfig::echo() const {
               {"max_position_embeddings", max_positions},
               {"rms_norm_eps", rms_eps},
               {"rope_theta", rope_theta},
+              {"rope_scaling", llama3_rope ? json{{"rope_type", "llama3"},
+                                                  {"factor", llama3_rope->factor},
+                                                  {"low_freq_factor", llama3_rope->low_freq_factor},
+                                                  {"high_freq_factor", llama3_rope->high_freq_factor},
+                                                  {"original_max_position_embeddings", llama3_rope->original_positions}}
+                                           : json()},
               {"qk_norm", qk_norm},
+              {"qkv_bias", qkv_bias},
               {"tie_word_embeddings", tied_head}}
       .dump();
+}
+
+std::vector<double> rope_frequencies(const ModelConfig& config) {
+  const auto dim = static_cast<double>(config.heads.head_dim);
+  std::vector<double> frequencies;
+  for (std::int64_t i = 0; i < config.heads.head_dim / 2; ++i) {
+    double frequency = std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / dim);
+    if (config.llama3_rope) {
+      const ModelConfig::Llama3Rope& s = *config.llama3_rope;
+      const double turns = s.original_positions * frequency / (2.0 * std::numbers::pi);  // over the original context
+      const double keep =
+          std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
+      frequency = keep * frequency + (1.0 - keep) * frequency / s.factor;
+    }
+    frequencies.push_back(frequency);
+  }
+  return frequencies;
 }
 
 }  // namespace tandem

@@ -35,7 +35,7 @@ LoraLayout::LoraLayout(const ModelConfig& config, std::int64_t rank, double scal
       for (std::size_t m = 0; m < adapted.size(); ++m) {
         const Module& module = *adapted[m];
         const std::string name = module_name(l, module);
-        group.members.push_back({module.row_begin, module.row_end, size_, tensors_.size(), tensors_.size() + 1});
+        group.members.push_back({name, module.row_begin, module.row_end, size_, tensors_.size(), tensors_.size() + 1});
         tensors_.push_back({name + std::string(kA), group.a_offset + static_cast<std::int64_t>(m) * rank * group.in,
                             rank, group.in});
         tensors_.push_back({name + std::string(kB), size_, module.out(), rank});

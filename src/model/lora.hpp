@@ -25,6 +25,7 @@ struct LoraTensor {
 // The adapted modules of one group of one layer. Their A lie one below the other, so that one product serves all.
 struct LoraGroup {
   struct Member {
+    std::string module;               // "model.layers.0.self_attn.q_proj"
     std::int64_t row_begin, row_end;  // of the module in the group's fused output
     std::int64_t b_offset;            // B [out, r]
     std::size_t a_tensor, b_tensor;   // indices into tensors()

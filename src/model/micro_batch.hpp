@@ -12,6 +12,7 @@ namespace tandem {
 struct MicroBatch {
   std::vector<std::int32_t> ids;           // [T]
   std::vector<std::int32_t> position;      // [T], from 0 in each sample
+  std::vector<std::uint64_t> sample_key;   // [T], splitmix64(update << 32 | sample): for dropout
   std::vector<std::int32_t> sample_begin;  // [S+1]
   // Token p >= 1 of a sample with target mark 1 is scored by the logits at p-1 of the same sample.
   std::vector<std::int32_t> scored_row;  // [N] row of the logits
@@ -21,7 +22,8 @@ struct MicroBatch {
   std::int64_t n_scored() const { return static_cast<std::int64_t>(target.size()); }
 
   // Replaces the contents by the samples given, in that order. Capacity is kept: no allocation in an update.
-  void pack(const SampleSet& samples, std::span<const std::int64_t> indices);
+  // update: which one this belongs to; evaluations, which know no dropout, leave it at 0.
+  void pack(const SampleSet& samples, std::span<const std::int64_t> indices, std::int64_t update = 0);
   void reserve(std::int64_t n_tokens, std::int64_t n_samples);
 };
 

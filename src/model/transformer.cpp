@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/attention.hpp"
+#include "kernels/bias.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/product.hpp"
@@ -25,14 +26,18 @@ Matrix take_matrix(Memory& memory, std::int64_t rows, std::int64_t cols) {
 }  // namespace
 
 Transformer::Transformer(const CpuContext& ctx, const ModelConfig& config, const Weights& weights,
-                         const LoraLayout& lora, const BatchLimits& limits)
-    : ctx_(ctx), config_(config), weights_(weights), lora_(lora), shape_(config),
+                         const LoraLayout& lora, const BatchLimits& limits, const LoraDropout& dropout)
+    : ctx_(ctx), config_(config), weights_(weights), lora_(lora), limits_(limits), dropout_(dropout), shape_(config),
       eps_(static_cast<float>(config.rms_eps)), lowest_(std::numeric_limits<std::int64_t>::max()), widest_u_(0) {
+  dropout_streams_.resize(static_cast<std::size_t>(config.n_layers));
   for (std::int64_t l = config.n_layers - 1; l >= 0; --l)
     for (int g = kGroups - 1; g >= 0; --g) {
-      const auto members = static_cast<std::int64_t>(lora.group(l, g).members.size());
+      const LoraGroup& group = lora.group(l, g);
+      const auto members = static_cast<std::int64_t>(group.members.size());
       if (members > 0) lowest_ = depth(l, static_cast<Group>(g));
       widest_u_ = std::max(widest_u_, members * lora.rank());
+      for (const LoraGroup::Member& member : group.members)
+        dropout_streams_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)].emplace_back(dropout.seed, "dropout." + member.module);
     }
   const std::int64_t half = config.heads.head_dim / 2, positions = std::max<std::int64_t>(1, limits.longest_sample);
   ArenaPlan rope_plan;
@@ -40,46 +45,59 @@ Transformer::Transformer(const CpuContext& ctx, const ModelConfig& config, const
   rope_arena_ = Arena(rope_plan.bytes(), "rotary positions");
   cos_ = take_matrix(rope_arena_, positions, half);
   sin_ = take_matrix(rope_arena_, positions, half);
-  fill_rope_table(cos_, sin_, config.rope_theta);
+  fill_rope_table(cos_, sin_, rope_frequencies(config));
+}
 
-  acts_.layers.resize(static_cast<std::size_t>(config.n_layers));
-  arena_ = Arena(std::max(planned_bytes(limits.train_tokens, limits.train_scored, true),
-                          planned_bytes(limits.eval_tokens, limits.eval_scored, false)),
-                 "activations");
+void Transformer::allocate(std::int64_t n_recomputed) {
+  n_recomputed_ = n_recomputed;
+  arena_ = Arena(planned_bytes(n_recomputed), "activations");
 }
 
 // ---- memory ----
 
 template <class Memory>
-void Transformer::take_activations(Memory& memory, std::int64_t t, bool keep) {
-  const std::int64_t n = keep ? config_.n_layers : 1;
-  for (std::int64_t l = 0; l < n; ++l) {
-    Layer& layer = acts_.layers[static_cast<std::size_t>(l)];
-    layer.x = take_matrix(memory, t, config_.hidden);
-    layer.qkv = take_matrix(memory, t, shape_.out[kQkv]);
-    layer.o = take_matrix(memory, t, shape_.in[kOut]);
-    layer.lse = keep ? take_matrix(memory, config_.heads.n_heads, t) : Matrix();
-    layer.x_mid = take_matrix(memory, t, config_.hidden);
-    layer.gu = take_matrix(memory, t, shape_.out[kGateUp]);
-    for (std::size_t g = 0; g < kGroups; ++g)
-      layer.u[g] = take_matrix(memory, t, static_cast<std::int64_t>(lora_.group(l, static_cast<int>(g)).members.size()) * lora_.rank());
-  }
-  acts_.x_final = keep ? take_matrix(memory, t, config_.hidden) : acts_.layers[0].x;
-  acts_.dx = keep ? take_matrix(memory, t, config_.hidden) : Matrix();
+Transformer::Layer Transformer::take_layer(Memory& memory, std::int64_t t, bool keep) const {
+  Layer layer;
+  layer.qkv = take_matrix(memory, t, shape_.out[kQkv]);
+  layer.o = take_matrix(memory, t, shape_.in[kOut]);
+  layer.lse = keep ? take_matrix(memory, config_.heads.n_heads, t) : Matrix();
+  layer.x_mid = take_matrix(memory, t, config_.hidden);
+  layer.gu = take_matrix(memory, t, shape_.out[kGateUp]);
+  for (std::size_t g = 0; g < kGroups; ++g)
+    layer.u[g] = take_matrix(memory, t, static_cast<std::int64_t>(lora_.group(0, static_cast<int>(g)).members.size()) * lora_.rank());
+  return layer;
 }
 
 template <class Memory>
-Transformer::ForwardScratch Transformer::take_forward(Memory& memory, std::int64_t t) {
+Transformer::Activations Transformer::take_activations(Memory& memory, std::int64_t t, bool keep,
+                                                       std::int64_t n_recomputed) const {
+  Activations acts;
+  const std::int64_t n = keep ? config_.n_layers : 1;
+  Layer shared;
+  if (keep && n_recomputed > 0) shared = take_layer(memory, t, keep);
+  for (std::int64_t l = 0; l < n; ++l) {
+    Layer layer = keep && l < n_recomputed ? shared : take_layer(memory, t, keep);
+    layer.x = take_matrix(memory, t, config_.hidden);
+    acts.layers.push_back(layer);
+  }
+  acts.x_final = keep ? take_matrix(memory, t, config_.hidden) : acts.layers[0].x;
+  acts.dx = keep ? take_matrix(memory, t, config_.hidden) : Matrix();
+  return acts;
+}
+
+template <class Memory>
+Transformer::ForwardScratch Transformer::take_forward(Memory& memory, std::int64_t t) const {
   ForwardScratch s;
   s.xn = take_matrix(memory, t, config_.hidden);
   s.q = take_matrix(memory, t, config_.heads.q_cols());
   s.k = take_matrix(memory, t, config_.heads.kv_cols());
   s.h = take_matrix(memory, t, config_.intermediate);
+  s.dropped = take_matrix(memory, t, dropout_.p > 0.0 ? *std::max_element(shape_.in.begin(), shape_.in.end()) : 0);
   return s;
 }
 
 template <class Memory>
-Transformer::LossScratch Transformer::take_loss(Memory& memory, std::int64_t n, bool keep) {
+Transformer::LossScratch Transformer::take_loss(Memory& memory, std::int64_t n, bool keep) const {
   LossScratch s;
   s.x = take_matrix(memory, n, config_.hidden);
   s.xn = take_matrix(memory, n, config_.hidden);
@@ -89,25 +107,23 @@ Transformer::LossScratch Transformer::take_loss(Memory& memory, std::int64_t n, 
 }
 
 template <class Memory>
-Transformer::BackwardScratch Transformer::take_backward(Memory& memory, std::int64_t t) {
+Transformer::BackwardScratch Transformer::take_backward(Memory& memory, std::int64_t t) const {
   BackwardScratch s;
-  s.xn = take_matrix(memory, t, config_.hidden);
+  s.again = take_forward(memory, t);
   s.dxn = take_matrix(memory, t, config_.hidden);
-  s.q = take_matrix(memory, t, config_.heads.q_cols());
-  s.k = take_matrix(memory, t, config_.heads.kv_cols());
   s.dq = take_matrix(memory, t, config_.heads.q_cols());
   s.dk = take_matrix(memory, t, config_.heads.kv_cols());
   s.dqkv = take_matrix(memory, t, shape_.out[kQkv]);
   s.dout = take_matrix(memory, t, shape_.in[kOut]);
-  s.h = take_matrix(memory, t, config_.intermediate);
   s.dh = take_matrix(memory, t, config_.intermediate);
   s.du = take_matrix(memory, t, widest_u_);
   return s;
 }
 
-std::size_t Transformer::planned_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep) {
+std::size_t Transformer::pass_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep,
+                                    std::int64_t n_recomputed) const {
   ArenaPlan plan;
-  take_activations(plan, n_tokens, keep);
+  take_activations(plan, n_tokens, keep, n_recomputed);
   const std::size_t mark = plan.mark();
   take_forward(plan, n_tokens);
   plan.release(mark);
@@ -115,6 +131,11 @@ std::size_t Transformer::planned_bytes(std::int64_t n_tokens, std::int64_t n_sco
   plan.release(mark);
   if (keep) take_backward(plan, n_tokens);
   return plan.bytes();
+}
+
+std::size_t Transformer::planned_bytes(std::int64_t n_recomputed) const {
+  return std::max(pass_bytes(limits_.train_tokens, limits_.train_scored, true, n_recomputed),
+                  pass_bytes(limits_.eval_tokens, limits_.eval_scored, false, 0));
 }
 
 // ---- passes ----
@@ -148,43 +169,70 @@ ConstMatrix Transformer::values(const Layer& layer) const {
 }
 
 void Transformer::forward(const Pass& pass) {
-  const MicroBatch& batch = pass.batch;
   arena_.release(0);
-  take_activations(arena_, batch.n_tokens(), pass.keep);
+  acts_ = take_activations(arena_, pass.batch.n_tokens(), pass.keep, n_recomputed_);
   const std::size_t mark = arena_.mark();
-  const ForwardScratch s = take_forward(arena_, batch.n_tokens());
-  gather_rows(ctx_, layer(pass, 0).x, weights_.embedding(), batch.ids);
-  for (std::int64_t l = 0; l < config_.n_layers; ++l) {
-    Layer& a = layer(pass, l);
-    const LayerWeights& w = weights_.layer(l);
-    rms_norm_forward(ctx_, s.xn, a.x, w.input_norm, eps_);
-    linear_forward(pass, l, kQkv, a.qkv, {}, s.xn, a.u[kQkv]);
-    rope_forward(ctx_, s.q, s.k, a.qkv, rope_inputs(pass, l));
-    attention_forward(ctx_, a.o, a.lse, s.q, s.k, values(a), batch.sample_begin, config_.heads);
-    linear_forward(pass, l, kOut, a.x_mid, a.x, a.o, a.u[kOut]);
-    rms_norm_forward(ctx_, s.xn, a.x_mid, w.post_norm, eps_);
-    linear_forward(pass, l, kGateUp, a.gu, {}, s.xn, a.u[kGateUp]);
-    swiglu_forward(ctx_, s.h, a.gu);
-    const Matrix next = l + 1 < config_.n_layers ? layer(pass, l + 1).x : acts_.x_final;
-    linear_forward(pass, l, kDown, next, a.x_mid, s.h, a.u[kDown]);
-  }
+  const ForwardScratch s = take_forward(arena_, pass.batch.n_tokens());
+  gather_rows(ctx_, layer(pass, 0).x, weights_.embedding(), pass.batch.ids);
+  for (std::int64_t l = 0; l < config_.n_layers; ++l)
+    forward_layer(pass, l, s, l + 1 < config_.n_layers ? layer(pass, l + 1).x : acts_.x_final);
   arena_.release(mark);
 }
 
-// y = base + x W^T + s (x A^T) B^T for each adapted module's columns of y.
+void Transformer::forward_layer(const Pass& pass, std::int64_t l, const ForwardScratch& s, Matrix next) {
+  Layer& a = layer(pass, l);
+  const LayerWeights& w = weights_.layer(l);
+  rms_norm_forward(ctx_, s.xn, a.x, w.input_norm, eps_);
+  linear_forward(pass, l, kQkv, a.qkv, {}, s.xn, a.u[kQkv], s);
+  if (!w.qkv_bias.empty()) add_bias(ctx_, a.qkv, w.qkv_bias);
+  rope_forward(ctx_, s.q, s.k, a.qkv, rope_inputs(pass, l));
+  attention_forward(ctx_, a.o, a.lse, s.q, s.k, values(a), pass.batch.sample_begin, config_.heads);
+  linear_forward(pass, l, kOut, a.x_mid, a.x, a.o, a.u[kOut], s);
+  rms_norm_forward(ctx_, s.xn, a.x_mid, w.post_norm, eps_);
+  linear_forward(pass, l, kGateUp, a.gu, {}, s.xn, a.u[kGateUp], s);
+  swiglu_forward(ctx_, s.h, a.gu);
+  if (next.data)
+    linear_forward(pass, l, kDown, next, a.x_mid, s.h, a.u[kDown], s);
+  else
+    adapters_in(pass, l, kDown, s.h, a.u[kDown], s);
+}
+
+DropoutMask Transformer::mask(const Pass& pass, std::int64_t l, Group group, std::size_t member) const {
+  return {dropout_streams_[static_cast<std::size_t>(l)][group][member], dropout_.p, pass.batch.sample_key, pass.batch.position};
+}
+
+// u = x A^T of the group's adapters; with dropout, each module's A has an input of its own.
+void Transformer::adapters_in(const Pass& pass, std::int64_t l, Group group, ConstMatrix x, Matrix u,
+                              const ForwardScratch& s) {
+  const LoraGroup& lora = lora_.group(l, group);
+  if (pass.adapter.empty() || lora.members.empty()) return;
+  const ConstMatrix a = lora_.a(pass.adapter, lora);
+  if (!drops(pass)) {
+    product(ctx_, u, {}, {{x, Op::kPlain, a, Op::kTransposed}});
+    return;
+  }
+  const Matrix dropped(s.dropped.data, x.rows, x.cols);
+  const std::int64_t r = lora_.rank();
+  for (std::size_t m = 0; m < lora.members.size(); ++m) {
+    const auto at = static_cast<std::int64_t>(m) * r;
+    dropout(ctx_, dropped, x, mask(pass, l, group, m));
+    product(ctx_, u.col_range(at, at + r), {}, {{dropped, Op::kPlain, a.row_range(at, at + r), Op::kTransposed}});
+  }
+}
+
+// y = base + x W^T + s u B^T for each adapted module's columns of y.
 void Transformer::linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base,
-                                 ConstMatrix x, Matrix u) {
+                                 ConstMatrix x, Matrix u, const ForwardScratch& s) {
+  adapters_in(pass, l, group, x, u, s);
   std::array<ProductTerm, 4> terms;
   std::size_t n = 0;
   terms[n++] = {x, Op::kPlain, weights_.layer(l).fused[group], Op::kTransposed};
-  const LoraGroup& lora = lora_.group(l, group);
-  if (!pass.adapter.empty() && !lora.members.empty()) {
-    product(ctx_, u, {}, {{x, Op::kPlain, lora_.a(pass.adapter, lora), Op::kTransposed}});
-    for (std::size_t m = 0; m < lora.members.size(); ++m) {
-      const LoraGroup::Member& member = lora.members[m];
-      const auto column = static_cast<std::int64_t>(m) * lora_.rank();
+  if (!pass.adapter.empty()) {
+    std::int64_t column = 0;
+    for (const LoraGroup::Member& member : lora_.group(l, group).members) {
       terms[n++] = {u.col_range(column, column + lora_.rank()), Op::kPlain, lora_.b(pass.adapter, member),
                     Op::kTransposed, lora_.scale(), member.row_begin, member.row_end};
+      column += lora_.rank();
     }
   }
   product(ctx_, y, base, std::span<const ProductTerm>(terms.data(), n));
@@ -218,67 +266,82 @@ void Transformer::loss(const Pass& pass, std::span<float> nll) {
 
 void Transformer::backward(const Pass& pass) {
   const std::size_t mark = arena_.mark();
-  BackwardScratch s = take_backward(arena_, pass.batch.n_tokens());
+  const BackwardScratch s = take_backward(arena_, pass.batch.n_tokens());
   for (std::int64_t l = config_.n_layers - 1; l >= 0 && depth(l, kDown) >= lowest_; --l) {
+    if (l < n_recomputed_) forward_layer(pass, l, s.again, {});
     mlp_backward(pass, l, s);
     if (depth(l, kOut) >= lowest_) attention_layer_backward(pass, l, s);
   }
   arena_.release(mark);
 }
 
-void Transformer::mlp_backward(const Pass& pass, std::int64_t l, BackwardScratch& s) {
+void Transformer::mlp_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s) {
   Layer& a = layer(pass, l);
-  swiglu_forward(ctx_, s.h, a.gu);
-  linear_backward(pass, l, kDown, s.dh, acts_.dx, s.h, a.u[kDown], s.du);
+  swiglu_forward(ctx_, s.again.h, a.gu);
+  linear_backward(pass, l, kDown, s.dh, acts_.dx, s.again.h, a.u[kDown], s);
   if (depth(l, kGateUp) < lowest_) return;
   swiglu_backward(ctx_, a.gu, s.dh, a.gu);
-  rms_norm_forward(ctx_, s.xn, a.x_mid, weights_.layer(l).post_norm, eps_);
-  linear_backward(pass, l, kGateUp, s.dxn, a.gu, s.xn, a.u[kGateUp], s.du);
+  rms_norm_forward(ctx_, s.again.xn, a.x_mid, weights_.layer(l).post_norm, eps_);
+  linear_backward(pass, l, kGateUp, s.dxn, a.gu, s.again.xn, a.u[kGateUp], s);
   if (depth(l, kGateUp) > lowest_)
     rms_norm_backward(ctx_, acts_.dx, s.dxn, a.x_mid, weights_.layer(l).post_norm, eps_, true);
 }
 
-void Transformer::attention_layer_backward(const Pass& pass, std::int64_t l, BackwardScratch& s) {
+void Transformer::attention_layer_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s) {
   Layer& a = layer(pass, l);
-  linear_backward(pass, l, kOut, s.dout, acts_.dx, a.o, a.u[kOut], s.du);
+  linear_backward(pass, l, kOut, s.dout, acts_.dx, a.o, a.u[kOut], s);
   if (depth(l, kQkv) < lowest_) return;
   const RopeInputs rope = rope_inputs(pass, l);
-  rope_forward(ctx_, s.q, s.k, a.qkv, rope);
+  const Matrix q = s.again.q, k = s.again.k;
+  rope_forward(ctx_, q, k, a.qkv, rope);
   const Matrix dv = s.dqkv.col_range(s.dqkv.cols - config_.heads.kv_cols(), s.dqkv.cols);
-  attention_backward(ctx_, s.dq, s.dk, dv, s.dout, a.o, a.lse, s.q, s.k, values(a), pass.batch.sample_begin,
+  attention_backward(ctx_, s.dq, s.dk, dv, s.dout, a.o, a.lse, q, k, values(a), pass.batch.sample_begin,
                      config_.heads);
   rope_backward(ctx_, s.dqkv, s.dq, s.dk, a.qkv, rope);
-  rms_norm_forward(ctx_, s.xn, a.x, weights_.layer(l).input_norm, eps_);
-  linear_backward(pass, l, kQkv, s.dxn, s.dqkv, s.xn, a.u[kQkv], s.du);
+  rms_norm_forward(ctx_, s.again.xn, a.x, weights_.layer(l).input_norm, eps_);
+  linear_backward(pass, l, kQkv, s.dxn, s.dqkv, s.again.xn, a.u[kQkv], s);
   if (depth(l, kQkv) > lowest_)
     rms_norm_backward(ctx_, acts_.dx, s.dxn, a.x, weights_.layer(l).input_norm, eps_, true);
 }
 
 // With u = x A^T and y = ... + s u B^T:  du = s dy B,  dA = du^T x,  dB = s dy^T u,  dx = dy W + du A.
+// With dropout, x is the dropped input in dA, and du A passes through the mask on its way into dx.
 void Transformer::linear_backward(const Pass& pass, std::int64_t l, Group group, Matrix dx, ConstMatrix dy,
-                                  ConstMatrix x, ConstMatrix u, Matrix du) {
+                                  ConstMatrix x, ConstMatrix u, const BackwardScratch& s) {
   const LoraGroup& lora = lora_.group(l, group);
   const std::int64_t r = lora_.rank(), n = static_cast<std::int64_t>(lora.members.size());
-  du = Matrix(du.data, du.rows, n * r);
-  if (n > 0) {
-    std::array<ProductTerm, 3> terms;
-    for (std::int64_t m = 0; m < n; ++m) {
-      const LoraGroup::Member& member = lora.members[static_cast<std::size_t>(m)];
-      const ConstMatrix dy_m = dy.col_range(member.row_begin, member.row_end);
-      terms[static_cast<std::size_t>(m)] = {dy_m, Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain,
-                                            lora_.scale(), m * r, (m + 1) * r};
-      product(ctx_, lora_.b(pass.grad, member), {},
-              {{dy_m, Op::kTransposed, u.col_range(m * r, (m + 1) * r), Op::kPlain, lora_.scale()}});
-    }
-    product(ctx_, du, {}, std::span<const ProductTerm>(terms.data(), static_cast<std::size_t>(n)));
-    product(ctx_, lora_.a(pass.grad, lora), {}, {{du, Op::kTransposed, x, Op::kPlain}});
+  const Matrix du(s.du.data, s.du.rows, n * r);
+  std::array<ProductTerm, 3> terms;
+  for (std::int64_t m = 0; m < n; ++m) {
+    const LoraGroup::Member& member = lora.members[static_cast<std::size_t>(m)];
+    const ConstMatrix dy_m = dy.col_range(member.row_begin, member.row_end);
+    terms[static_cast<std::size_t>(m)] = {dy_m, Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain, lora_.scale(),
+                                          m * r, (m + 1) * r};
+    product(ctx_, lora_.b(pass.grad, member), {},
+            {{dy_m, Op::kTransposed, u.col_range(m * r, (m + 1) * r), Op::kPlain, lora_.scale()}});
   }
-  if (depth(l, group) <= lowest_) return;
+  if (n > 0) product(ctx_, du, {}, std::span<const ProductTerm>(terms.data(), static_cast<std::size_t>(n)));
+  const bool dropping = n > 0 && drops(pass), below = depth(l, group) > lowest_;
   const ProductTerm frozen{dy, Op::kPlain, weights_.layer(l).fused[group], Op::kPlain};
-  if (n > 0)
-    product(ctx_, dx, {}, {frozen, {du, Op::kPlain, lora_.a(pass.adapter, lora), Op::kPlain}});
-  else
-    product(ctx_, dx, {}, {frozen});
+  if (!dropping) {
+    if (n > 0) product(ctx_, lora_.a(pass.grad, lora), {}, {{du, Op::kTransposed, x, Op::kPlain}});
+    if (below && n > 0)
+      product(ctx_, dx, {}, {frozen, {du, Op::kPlain, lora_.a(pass.adapter, lora), Op::kPlain}});
+    else if (below)
+      product(ctx_, dx, {}, {frozen});
+    return;
+  }
+  if (below) product(ctx_, dx, {}, {frozen});
+  const Matrix dropped(s.again.dropped.data, x.rows, x.cols);
+  for (std::int64_t m = 0; m < n; ++m) {
+    const DropoutMask kept = mask(pass, l, group, static_cast<std::size_t>(m));
+    const ConstMatrix du_m = du.col_range(m * r, (m + 1) * r);
+    dropout(ctx_, dropped, x, kept);
+    product(ctx_, lora_.a(pass.grad, lora).row_range(m * r, (m + 1) * r), {}, {{du_m, Op::kTransposed, dropped, Op::kPlain}});
+    if (!below) continue;
+    product(ctx_, dropped, {}, {{du_m, Op::kPlain, lora_.a(pass.adapter, lora).row_range(m * r, (m + 1) * r), Op::kPlain}});
+    dropout_backward(ctx_, dx, dropped, kept);
+  }
 }
 
 }  // namespace tandem

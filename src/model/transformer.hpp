@@ -2,7 +2,7 @@
 //
 // Kept per layer for backward: the residual stream before attention and before the MLP, the fused projections, the
 // attention's output and log-sum, the adapters' inner activations. Norms, rotary positions and SwiGLU are cheap and
-// computed again. No gradient is formed for frozen weights, nor below the lowest adapter; logits are computed for
+// computed again. Of a recomputed layer only its input is kept: the rest is computed again, with the same bits. No gradient is formed for frozen weights, nor below the lowest adapter; logits are computed for
 // target tokens only, in chunks.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/context.hpp"
+#include "kernels/dropout.hpp"
 #include "src/base/arena.hpp"
 #include "src/base/matrix.hpp"
 #include "src/model/config.hpp"
@@ -28,11 +29,20 @@ struct BatchLimits {
   std::int64_t longest_sample = 0;
 };
 
+struct LoraDropout {
+  double p = 0.0;
+  std::uint64_t seed = 0;
+};
+
 class Transformer {
  public:
-  // The references must outlive this object.
+  // The references must outlive this object. allocate() comes before the first pass.
   Transformer(const CpuContext& ctx, const ModelConfig& config, const Weights& weights, const LoraLayout& lora,
-              const BatchLimits& limits);
+              const BatchLimits& limits, const LoraDropout& dropout = {});
+
+  // Memory of the activations where the first n_recomputed layers are computed again in backward.
+  std::size_t planned_bytes(std::int64_t n_recomputed) const;
+  void allocate(std::int64_t n_recomputed = 0);
 
   // nll[n] of each scored token. adapter: flat array of the layout, or empty: the base model alone.
   void evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll);
@@ -49,17 +59,19 @@ class Transformer {
     std::array<Matrix, kGroups> u;  // A x of each group's adapters [T, r*members]
   };
   struct Activations {
-    std::vector<Layer> layers;
+    std::vector<Layer> layers;  // of recomputed layers all but x is shared
     Matrix x_final, dx;
   };
   struct ForwardScratch {
     Matrix xn, q, k, h;
+    Matrix dropped;  // the input of one module's A
   };
   struct LossScratch {
     Matrix x, xn, dxn, logits;
   };
   struct BackwardScratch {
-    Matrix xn, dxn, q, k, dq, dk, dqkv, dout, h, dh, du;
+    ForwardScratch again;
+    Matrix dxn, dq, dk, dqkv, dout, dh, du;
   };
   // The micro-batch in work, and how its gradients are wanted.
   struct Pass {
@@ -70,28 +82,37 @@ class Transformer {
   };
 
   template <class Memory>
-  void take_activations(Memory& memory, std::int64_t n_tokens, bool keep);
+  Activations take_activations(Memory& memory, std::int64_t n_tokens, bool keep, std::int64_t n_recomputed) const;
   template <class Memory>
-  ForwardScratch take_forward(Memory& memory, std::int64_t n_tokens);
+  Layer take_layer(Memory& memory, std::int64_t n_tokens, bool keep) const;
   template <class Memory>
-  LossScratch take_loss(Memory& memory, std::int64_t n_scored, bool keep);
+  ForwardScratch take_forward(Memory& memory, std::int64_t n_tokens) const;
   template <class Memory>
-  BackwardScratch take_backward(Memory& memory, std::int64_t n_tokens);
-  std::size_t planned_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep);
+  LossScratch take_loss(Memory& memory, std::int64_t n_scored, bool keep) const;
+  template <class Memory>
+  BackwardScratch take_backward(Memory& memory, std::int64_t n_tokens) const;
+  std::size_t pass_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep, std::int64_t n_recomputed) const;
 
   Layer& layer(const Pass& pass, std::int64_t l) {
     return acts_.layers[pass.keep ? static_cast<std::size_t>(l) : 0];
   }
   void forward(const Pass& pass);
+  // next: the residual stream after the layer; none: it is not wanted (backward computes the layer again).
+  void forward_layer(const Pass& pass, std::int64_t l, const ForwardScratch& s, Matrix next);
   void loss(const Pass& pass, std::span<float> nll);
   void backward(const Pass& pass);
-  void mlp_backward(const Pass& pass, std::int64_t l, BackwardScratch& s);
-  void attention_layer_backward(const Pass& pass, std::int64_t l, BackwardScratch& s);
+  void mlp_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s);
+  void attention_layer_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s);
 
-  void linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base, ConstMatrix x, Matrix u);
+  void adapters_in(const Pass& pass, std::int64_t l, Group group, ConstMatrix x, Matrix u, const ForwardScratch& s);
+  void linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base, ConstMatrix x, Matrix u,
+                      const ForwardScratch& s);
   // Gradients of the group's adapters; dx [T, in] too where something below needs it.
   void linear_backward(const Pass& pass, std::int64_t l, Group group, Matrix dx, ConstMatrix dy, ConstMatrix x,
-                       ConstMatrix u, Matrix du);
+                       ConstMatrix u, const BackwardScratch& s);
+  bool drops(const Pass& pass) const { return dropout_.p > 0.0 && pass.keep; }
+  // The mask of one adapted module of the layer's group.
+  DropoutMask mask(const Pass& pass, std::int64_t l, Group group, std::size_t member) const;
   // Groups in order of computation; gradients flow down to the lowest with an adapter.
   static std::int64_t depth(std::int64_t l, Group group) { return l * kGroups + group; }
   RopeInputs rope_inputs(const Pass& pass, std::int64_t l) const;
@@ -101,7 +122,11 @@ class Transformer {
   const ModelConfig& config_;
   const Weights& weights_;
   const LoraLayout& lora_;
+  BatchLimits limits_;
+  LoraDropout dropout_;
+  std::vector<std::array<std::vector<RandomStream>, kGroups>> dropout_streams_;
   LayerShape shape_;
+  std::int64_t n_recomputed_ = 0;
   float eps_;
   std::int64_t lowest_;
   std::int64_t widest_u_;

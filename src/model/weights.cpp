@@ -5,7 +5,6 @@
 #include <cstring>
 #include <set>
 
-#include "io/safetensors.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -14,118 +13,114 @@ namespace tandem {
 
 namespace {
 
-SafetensorsFile open_weights(const std::filesystem::path& model_dir) {
-  const auto file = model_dir / "model.safetensors";
-  if (!std::filesystem::exists(file) && std::filesystem::exists(model_dir / "model.safetensors.index.json"))
-    throw Error(ErrorKind::kInput, cat(model_dir.string(), ": the weights lie in several files (shards); only a single "
-                                                           "model.safetensors is supported so far"));
-  return SafetensorsFile(file);
+constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+
+// The tensor's values in `place`; what was read.
+LoadRow read_tensor(const ModelTensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
+                    std::span<float> place) {
+  const TensorRecord& record = tensors.require(name, shape);
+  widen_to_f32(record, place);
+  double sum = 0.0, squares = 0.0;
+#pragma omp simd reduction(+ : sum, squares)
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    const auto value = static_cast<double>(place[i]);
+    sum += value;
+    squares += value * value;
+  }
+  if (!std::isfinite(squares))
+    throw Error(ErrorKind::kInput, cat(tensors.file_of(name).string(), ": tensor ", name, " has NaN or infinite values"));
+  const double n = std::max<double>(1.0, static_cast<double>(place.size()));
+  return {name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
 }
 
-// Copies one tensor of the file into its place and notes what was read.
-class Loader {
- public:
-  Loader(const SafetensorsFile& file, std::vector<LoadRow>& rows) : file_(file), rows_(rows) {}
-
-  void load(const std::string& name, std::vector<std::int64_t> shape, std::span<float> place) {
-    const TensorRecord& record = file_.require(name, shape);
-    widen_to_f32(record, place);
-    double sum = 0.0, squares = 0.0;
-    for (const float value : place) {
-      sum += static_cast<double>(value);
-      squares += static_cast<double>(value) * static_cast<double>(value);
-    }
-    if (!std::isfinite(squares))
-      throw Error(ErrorKind::kInput, cat(file_.path().string(), ": tensor ", name, " has NaN or infinite values"));
-    const double n = std::max<double>(1.0, static_cast<double>(place.size()));
-    rows_.push_back({name, Sha256().update(record.data).hex(), std::move(shape), record.dtype_name, sum / n,
-                     std::sqrt(squares / n)});
-    used_.insert(name);
-  }
-  void ignore(const std::string& name) { used_.insert(name); }
-
-  void refuse_the_rest() const {
-    for (const TensorRecord& tensor : file_.tensors())
-      if (!used_.count(tensor.name) && tensor.name.find("rotary_emb.inv_freq") == std::string::npos)
-        throw Error(ErrorKind::kInput, cat(file_.path().string(), ": tensor ", tensor.name,
-                                           " is not part of this model; its config.json does not say what to do with it"));
-  }
-
- private:
-  const SafetensorsFile& file_;
-  std::vector<LoadRow>& rows_;
-  std::set<std::string> used_;
-};
-
-constexpr const char* kHead = "lm_head.weight";
+// Takes a tied model's stored head, which nothing reads, as part of the model.
+bool is_ignored_head(const std::string& name, const ModelConfig& config) { return config.tied_head && name == kHead; }
 
 }  // namespace
 
-Weights::Weights(const std::filesystem::path& model_dir, const ModelConfig& config) {
-  const SafetensorsFile file = open_weights(model_dir);
-  const LayerShape shape(config);
-  const std::int64_t c = config.hidden, v = config.vocab_size, d = config.heads.head_dim;
-
+std::size_t Weights::bytes(const ModelConfig& config) {
   ArenaPlan plan;
-  plan.take<float>(v * c);
-  if (!config.tied_head) plan.take<float>(v * c);
-  plan.take<float>(c);
-  for (std::int64_t l = 0; l < config.n_layers; ++l) {
-    for (int g = 0; g < kGroups; ++g)
-      plan.take<float>(shape.out[static_cast<std::size_t>(g)] * shape.in[static_cast<std::size_t>(g)]);
-    plan.take<float>(c);
-    plan.take<float>(c);
-    if (config.qk_norm) plan.take<float>(d), plan.take<float>(d);
-  }
-  arena_ = Arena(plan.bytes(), "model weights");
+  Weights(config, {}).lay_out(plan);
+  return plan.bytes();
+}
 
-  Loader loader(file, load_rows_);
-  const std::span<float> embedding = arena_.take<float>(v * c);
-  loader.load("model.embed_tokens.weight", {v, c}, embedding);
-  embedding_ = head_ = ConstMatrix(embedding.data(), v, c);
-  if (!config.tied_head) {
-    const std::span<float> head = arena_.take<float>(v * c);
-    loader.load(kHead, {v, c}, head);
-    head_ = ConstMatrix(head.data(), v, c);
-  } else if (const TensorRecord* stored = file.find(kHead)) {
-    loader.ignore(kHead);
-    const TensorRecord* used = file.find("model.embed_tokens.weight");
-    if (stored->dtype != used->dtype || stored->shape != used->shape ||
-        std::memcmp(stored->data.data(), used->data.data(), used->data.size()) != 0)
-      warnings_.push_back(cat(file.path().string(), ": ", kHead,
-                              " differs from the embedding and is ignored: config.json ties the head to the embedding"));
-  }
-  const auto load_vector = [&](const std::string& name, std::int64_t n) {
-    const std::span<float> place = arena_.take<float>(n);
-    loader.load(name, {n}, place);
-    return std::span<const float>(place);
+Weights::Weights(const ModelConfig& config, std::span<std::byte> memory) : config_(config) {
+  if (memory.empty()) return;
+  ArenaView view(memory, "model weights");
+  lay_out(view);
+}
+
+template <class Memory>
+std::span<float> Weights::place_vector(Memory& memory, const std::string& name, std::int64_t n) {
+  const std::span<float> data = memory.template take<float>(n);
+  places_.push_back({name, {n}, data});
+  return data;
+}
+
+template <class Memory>
+void Weights::lay_out(Memory& memory) {
+  const LayerShape shape(config_);
+  const std::int64_t c = config_.hidden, v = config_.vocab_size, d = config_.heads.head_dim;
+  const auto table = [&](const char* name) {
+    const std::span<float> data = memory.template take<float>(v * c);
+    places_.push_back({name, {v, c}, data});
+    return ConstMatrix(data.data(), v, c);
   };
-  final_norm_ = load_vector("model.norm.weight", c);
-  for (std::int64_t l = 0; l < config.n_layers; ++l) {
-    LayerWeights layer;
+  embedding_ = table(kEmbedding);
+  head_ = config_.tied_head ? embedding_ : table(kHead);
+  final_norm_ = place_vector(memory, "model.norm.weight", c);
+  layers_.clear();
+  for (std::int64_t l = 0; l < config_.n_layers; ++l) {
+    LayerWeights& layer = layers_.emplace_back();
     std::array<std::span<float>, kGroups> fused;
     for (std::size_t g = 0; g < kGroups; ++g) {
-      fused[g] = arena_.take<float>(shape.out[g] * shape.in[g]);
+      fused[g] = memory.template take<float>(shape.out[g] * shape.in[g]);
       layer.fused[g] = ConstMatrix(fused[g].data(), shape.out[g], shape.in[g]);
     }
+    std::span<float> bias;
+    if (config_.qkv_bias) layer.qkv_bias = bias = memory.template take<float>(shape.out[kQkv]);
+    const auto part = [](std::span<float> whole, std::int64_t begin, std::int64_t count) {
+      return whole.empty() ? whole : whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+    };
     for (const Module& module : shape.modules) {
       const std::int64_t in = shape.in[module.group];
-      loader.load(module_name(l, module) + ".weight", {module.out(), in},
-                  fused[module.group].subspan(static_cast<std::size_t>(module.row_begin * in),
-                                              static_cast<std::size_t>(module.out() * in)));
+      const std::string name = module_name(l, module);
+      places_.push_back({name + ".weight", {module.out(), in}, part(fused[module.group], module.row_begin * in, module.out() * in)});
+      if (config_.qkv_bias && module.group == kQkv)
+        places_.push_back({name + ".bias", {module.out()}, part(bias, module.row_begin, module.out())});
     }
     const std::string prefix = cat("model.layers.", l, ".");
-    layer.input_norm = load_vector(prefix + "input_layernorm.weight", c);
-    layer.post_norm = load_vector(prefix + "post_attention_layernorm.weight", c);
-    if (config.qk_norm) {
-      layer.q_norm = load_vector(prefix + "self_attn.q_norm.weight", d);
-      layer.k_norm = load_vector(prefix + "self_attn.k_norm.weight", d);
+    layer.input_norm = place_vector(memory, prefix + "input_layernorm.weight", c);
+    layer.post_norm = place_vector(memory, prefix + "post_attention_layernorm.weight", c);
+    if (config_.qk_norm) {
+      layer.q_norm = place_vector(memory, prefix + "self_attn.q_norm.weight", d);
+      layer.k_norm = place_vector(memory, prefix + "self_attn.k_norm.weight", d);
     }
-    layers_.push_back(layer);
   }
-  loader.refuse_the_rest();
-  std::sort(load_rows_.begin(), load_rows_.end(),
-            [](const LoadRow& a, const LoadRow& b) { return a.name < b.name; });
+}
+
+void Weights::load(const ModelTensors& tensors) {
+  std::set<std::string> used;
+  for (const Place& place : places_) {
+    load_rows_.push_back(read_tensor(tensors, place.name, place.shape, place.data));
+    used.insert(place.name);
+  }
+  for (const std::string& name : tensors.names()) {
+    if (used.count(name) || is_ignored_head(name, config_) || name.find("rotary_emb.inv_freq") != std::string::npos) continue;
+    throw Error(ErrorKind::kInput, cat(tensors.file_of(name).string(), ": tensor ", name,
+                                       " is not part of this model; its config.json does not say what to do with it"));
+  }
+  if (const TensorRecord* stored = tensors.find(kHead); stored && config_.tied_head) {
+    const TensorRecord* embedding = tensors.find(kEmbedding);
+    if (stored->dtype_name != embedding->dtype_name || stored->shape != embedding->shape ||
+        std::memcmp(stored->data.data(), embedding->data.data(), embedding->data.size()) != 0)
+      warnings_.push_back(cat(tensors.file_of(kHead).string(), ": ", kHead,
+                              " differs from the embedding and is ignored: config.json ties the head to the embedding"));
+  }
+  for (const std::string& file : tensors.ignored_files())
+    warnings_.push_back(cat(file, " lies in the model's folder and is not part of the model"));
+  std::sort(load_rows_.begin(), load_rows_.end(), [](const LoadRow& a, const LoadRow& b) { return a.name < b.name; });
 }
 
 }  // namespace tandem

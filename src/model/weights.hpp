@@ -2,11 +2,12 @@
 #pragma once
 
 #include <array>
-#include <filesystem>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "io/model_tensors.hpp"
 #include "io/trajectory.hpp"
 #include "src/base/arena.hpp"
 #include "src/base/matrix.hpp"
@@ -19,26 +20,44 @@ struct LayerWeights {
   std::array<ConstMatrix, kGroups> fused;       // [out, in] of LayerShape
   std::span<const float> input_norm, post_norm;  // [C]
   std::span<const float> q_norm, k_norm;         // [D], empty without qk_norm
+  std::span<const float> qkv_bias;               // [(H+2K)D], empty without qkv_bias
 };
 
 class Weights {
  public:
-  // Reads model.safetensors. Every tensor the model needs must be there, once, with its shape and finite values; any
-  // other is refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where it
-  // differs from the embedding). Throws kInput: file and tensor.
-  Weights(const std::filesystem::path& model_dir, const ModelConfig& config);
+  // The memory that the weights of a model take.
+  static std::size_t bytes(const ModelConfig& config);
+
+  // Views of weights in `memory` of that size, which must outlive this object; another process may fill it.
+  Weights(const ModelConfig& config, std::span<std::byte> memory);
+
+  // Fills the memory. Every tensor the model needs must be there, once, with its shape and finite values; any other is
+  // refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where it differs from the
+  // embedding). Throws kInput: file and tensor.
+  void load(const ModelTensors& tensors);
 
   ConstMatrix embedding() const { return embedding_; }  // [V, C]
   ConstMatrix head() const { return head_; }            // [V, C]; the embedding itself where tied
   std::span<const float> final_norm() const { return final_norm_; }
   const LayerWeights& layer(std::int64_t l) const { return layers_[static_cast<std::size_t>(l)]; }
 
-  // Level 2: every tensor as read, in order of its name.
+  // Level 2: every tensor as read, in order of its name; empty where another process has loaded them.
   const std::vector<LoadRow>& load_rows() const { return load_rows_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  Arena arena_;
+  struct Place {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::span<float> data;
+  };
+  template <class Memory>
+  void lay_out(Memory& memory);
+  template <class Memory>
+  std::span<float> place_vector(Memory& memory, const std::string& name, std::int64_t n);
+
+  ModelConfig config_;
+  std::vector<Place> places_;  // where each tensor of the file goes
   ConstMatrix embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<LayerWeights> layers_;

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <memory>
 
+#include "comm/node_memory.hpp"
 #include "comm/topology.hpp"
 #include "io/publish.hpp"
 #include "src/base/error.hpp"
@@ -37,7 +38,7 @@ void report(RunLog& log, const char* what, const std::string& path, const Datase
 }
 
 // What must be equal on all ranks before anything is computed together.
-void check_ranks(Communicator& comm, RunLog& log, const Config& config, const RunInputs& inputs, const Weights& weights,
+void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Config& config, const RunInputs& inputs, const Weights& weights,
                  const std::map<std::string, std::string>& facts) {
   for (const auto& [name, value] : facts)
     if (name != "instruction_set") require_equal(comm, name, value);
@@ -48,9 +49,11 @@ void check_ranks(Communicator& comm, RunLog& log, const Config& config, const Ru
       log.warning(cat("rank ", rank, " computes with ", sets[rank], ", rank 0 with ", sets[0],
                       ": the trajectory's bits depend on which rank computes what"));
   require_equal(comm, "the spec's digest", spec_digest(config.spec), ErrorKind::kInput);
+  // Ranks that share their node's copy answer with its digest.
   std::string loaded;
   for (const LoadRow& row : weights.load_rows()) loaded += row.digest;
-  require_equal(comm, "the digest of the weights", sha256_hex(loaded), ErrorKind::kInput);
+  const std::string digest = node.all_gather_text(loaded.empty() ? "" : sha256_hex(loaded))[0];
+  require_equal(comm, "the digest of the weights", loaded.empty() ? digest : sha256_hex(loaded), ErrorKind::kInput);
   std::string samples;
   for (const Dataset* data : {&inputs.train, &inputs.held_out})
     for (std::int64_t i = 0; i < data->samples.size(); ++i) samples += data->samples.digest(i);
@@ -77,20 +80,26 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     resolve(config.spec, loaded.train.samples.size());
     return loaded;
   });
-  const std::unique_ptr<Weights> weights =
-      agree(comm, [&] { return std::make_unique<Weights>(config.spec.model.path, inputs.config); });
+  const std::unique_ptr<NodeMemory> memory = agree(comm, [&] {
+    return std::make_unique<NodeMemory>(*node, Weights::bytes(inputs.config), "model weights");
+  });
+  Weights weights(inputs.config, memory->block());
+  agree(comm, [&] {
+    if (memory->fills()) weights.load(ModelTensors(config.spec.model.path));
+  });
   config.execution.ranks = comm.size();
   config.execution.device = "cpu";
-  check_ranks(comm, log, config, inputs, *weights, facts);
+  check_ranks(comm, *node, log, config, inputs, weights, facts);
 
   report(log, "training data", config.spec.train.path, inputs.train);
   if (config.spec.held_out.given())
     report(log, "held-out data", config.spec.held_out.path, inputs.held_out);
-  for (const std::string& warning : weights->warnings()) log.warning(warning);
+  for (const std::string& warning : weights.warnings()) log.warning(warning);
+  if (!memory->warning().empty()) log.warning(memory->warning());
 
   const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(), config.spec.lora_targets);
   const std::unique_ptr<Trainer> trainer = agree(comm, [&] {
-    return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, *weights, lora,
+    return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, weights, lora,
                                      inputs.train.samples, inputs.held_out.samples);
   });
   lora.initialise(trainer->adapter(), config.spec.seed_adapter);
@@ -117,7 +126,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     std::string names;
     for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
     provenance["hosts"] = names;
-    return std::make_unique<Recorder>(folder, config, inputs, *weights, lora, provenance);
+    return std::make_unique<Recorder>(folder, config, inputs, weights, lora, provenance);
   });
 
   RunSummary summary =

@@ -51,7 +51,8 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
                  const SampleSet& held_out)
     : ctx_(ctx), comm_(comm), spec_(spec), execution_(execution), lora_(lora), train_(train), held_out_(held_out),
       order_(spec.seed_order, train.size(), spec.batch_global),
-      model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro)),
+      model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro),
+             {spec.lora_dropout, spec.seed_dropout}),
       tensor_norms_(lora.tensors().size()), held_out_ids_(static_cast<std::size_t>(held_out.size())) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   const std::int64_t n = lora.size(), n_nll = std::max(limits.train_scored, limits.eval_scored);
@@ -67,6 +68,7 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
   take(plan);
   arena_ = Arena(plan.bytes(), "adapter, moments and gradient");
   take(arena_);
+  model_.allocate();
   micro_batch_.reserve(std::max(limits.train_tokens, limits.eval_tokens), execution.batch_micro);
   std::iota(held_out_ids_.begin(), held_out_ids_.end(), std::int64_t{0});
 }
@@ -86,7 +88,7 @@ double Trainer::nll_sum() const {
 }
 
 void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples) {
-  micro_batch_.pack(train_, samples);
+  micro_batch_.pack(train_, samples, t);
   if (micro_batch_.n_scored() == 0) return;
   model_.gradient(p_, micro_batch_, nll_, gradient_);
   const double nll = nll_sum();

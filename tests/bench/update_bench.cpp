@@ -78,7 +78,9 @@ int run(const Sizes& s) {
   std::ostringstream said;
   init_model_command(options, said);
   const ModelConfig config = read_model_config(options.out);
-  const Weights weights(options.out, config);
+  Arena memory(Weights::bytes(config), "weights");
+  Weights weights(config, memory.block());
+  weights.load(ModelTensors(options.out));
   const CpuContext ctx(s.threads);
   const LoraLayout lora(config, 16, 2.0, {"q", "k", "v", "o", "gate", "up", "down"});
 
@@ -99,6 +101,7 @@ int run(const Sizes& s) {
   batch.pack(samples, indices);
   const BatchLimits limits{batch.n_tokens(), batch.n_scored(), 0, 0, length};
   Transformer model(ctx, config, weights, lora, limits);
+  model.allocate();
   std::vector<float> adapter(static_cast<std::size_t>(lora.size())), grad(adapter.size()), nll(static_cast<std::size_t>(batch.n_scored()));
   lora.initialise(adapter, 0);
   const std::vector<float> b = filled(lora.size(), "b");
@@ -143,7 +146,7 @@ int run(const Sizes& s) {
   std::vector<float> qkv = filled(t * heads.qkv_cols(), "qkv"), q(static_cast<std::size_t>(t * heads.q_cols())), kk(static_cast<std::size_t>(t * heads.kv_cols())), o(q), dq(q), dk(kk), dv(kk), lse(static_cast<std::size_t>(heads.n_heads * t));
   std::vector<float> gu = filled(t * 2 * config.intermediate, "gu"), h(static_cast<std::size_t>(t * config.intermediate)), xs = filled(t * config.hidden, "xs"), ys(xs);
   std::vector<float> cos(static_cast<std::size_t>(length * heads.head_dim / 2)), sin(cos);
-  fill_rope_table({cos.data(), length, heads.head_dim / 2}, {sin.data(), length, heads.head_dim / 2}, config.rope_theta);
+  fill_rope_table({cos.data(), length, heads.head_dim / 2}, {sin.data(), length, heads.head_dim / 2}, rope_frequencies(config));
   const LayerWeights& layer = weights.layer(0);
   const RopeInputs rope{layer.q_norm, layer.k_norm, 1e-6f, batch.position, {cos.data(), length, heads.head_dim / 2}, {sin.data(), length, heads.head_dim / 2}, heads};
   const Matrix mqkv(qkv.data(), t, heads.qkv_cols()), mq(q.data(), t, heads.q_cols()), mk(kk.data(), t, heads.kv_cols()), mo(o.data(), t, heads.q_cols()), mlse(lse.data(), heads.n_heads, t);

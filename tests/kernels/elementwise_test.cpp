@@ -124,7 +124,10 @@ class Rope : public ::testing::TestWithParam<RopeCase> {
       : qkv(kTokens, heads().qkv_cols(), 1, 1), q_norm(1, heads().head_dim), k_norm(1, heads().head_dim),
         cos(kPositions, heads().head_dim / 2), sin(kPositions, heads().head_dim / 2) {
     qkv.fill("qkv"), q_norm.fill("q_norm"), k_norm.fill("k_norm");
-    fill_rope_table(cos.view(), sin.view(), 1e4);
+    std::vector<double> frequency;
+    for (std::int64_t i = 0; i < heads().head_dim / 2; ++i)
+      frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(heads().head_dim)));
+    fill_rope_table(cos.view(), sin.view(), frequency);
     for (std::int64_t t = 0; t < kTokens; ++t) position.push_back(static_cast<std::int32_t>(t % 7 + 11));
   }
   const HeadShape& heads() const { return GetParam().heads; }

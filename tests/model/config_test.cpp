@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "src/base/error.hpp"
@@ -70,7 +71,34 @@ TEST(ModelConfig, TakesThetaFromRopeParameters) {
   object["rope_parameters"] = {{"rope_theta", 5e5}, {"rope_type", "default"}};
   EXPECT_EQ(read(object).rope_theta, 5e5);
   object["rope_theta"] = 1e4;
-  expect_refused(object, "differs from rope_parameters");
+  expect_refused(object, "differs from the one in rope_parameters");
+}
+
+// Values of the published Llama 3.2 configuration; expected frequencies by the formula of Meta's release, in Python:
+// wavelength 2 pi/f; above 8192/1 divided by 32, below 8192/4 kept, else s*f + (1-s)*f/32, s = (8192/w - 1)/3.
+TEST(ModelConfig, ScalesTheFrequenciesOfLlama3UnderOldAndNewKeys) {
+  json object = qwen3();
+  object["model_type"] = "llama";
+  object["head_dim"] = 64;
+  object["rope_theta"] = 5e5;
+  const json scaling = {{"factor", 32.0}, {"high_freq_factor", 4.0}, {"low_freq_factor", 1.0},
+                        {"original_max_position_embeddings", 8192}, {"rope_type", "llama3"}};
+  object["rope_scaling"] = scaling;
+  const auto frequencies = rope_frequencies(read(object));
+  ASSERT_EQ(frequencies.size(), 32u);
+  for (std::size_t i = 0; i < 32; ++i) {
+    const double f = std::pow(5e5, -static_cast<double>(i) / 32.0), w = 2.0 * 3.14159265358979323846 / f;
+    const double s = (8192.0 / w - 1.0) / 3.0;
+    const double want = w > 8192.0 ? f / 32.0 : w < 2048.0 ? f : s * f + (1.0 - s) * f / 32.0;
+    EXPECT_NEAR(frequencies[i], want, 1e-15 * want * 8) << i;
+  }
+  EXPECT_NE(frequencies[17], std::pow(5e5, -17.0 / 32.0));
+  json renewed = object;
+  renewed.erase("rope_scaling");
+  renewed.erase("rope_theta");
+  renewed["rope_parameters"] = scaling;
+  renewed["rope_parameters"]["rope_theta"] = 5e5;
+  EXPECT_EQ(rope_frequencies(read(renewed)), frequencies);
 }
 
 TEST(ModelConfig, RefusesArithmeticThatItDoesNotDo) {
@@ -80,7 +108,8 @@ TEST(ModelConfig, RefusesArithmeticThatItDoesNotDo) {
     return object;
   };
   expect_refused(with("model_type", "mistral"), "model_type");
-  expect_refused(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}), "rope_scaling");
+  expect_refused(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}), "low_freq_factor");
+  expect_refused(with("rope_scaling", {{"type", "linear"}, {"factor", 8.0}}), "rope_scaling");
   expect_refused(with("rope_parameters", {{"rope_type", "yarn"}}), "rope_parameters");
   expect_refused(with("rope_parameters", {{"rope_theta", 1e6}, {"factor", 8.0}}), "factor");
   expect_refused(with("attention_bias", true), "attention_bias");

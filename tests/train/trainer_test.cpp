@@ -19,9 +19,10 @@ using support::make_samples;
 struct TinyRun {
   explicit TinyRun(const SampleSet& train_, const RunSpec& spec_, std::int64_t micro, const SampleSet& held_out_ = {},
                int threads = 1, Communicator* comm = nullptr, const std::string& type = "qwen3")
-      : model(support::make_tiny_model(folder, type)), config(read_model_config(model)), weights(model, config),
+      : model(support::make_tiny_model(folder, type)), config(read_model_config(model)), memory(Weights::bytes(config), "weights"), weights(config, memory.block()),
         ctx(threads), train(train_), held_out(held_out_), spec(spec_),
         lora(config, spec.lora_rank, spec.lora_scale(), spec.lora_targets) {
+    weights.load(ModelTensors(model));
     resolve(spec, train.size());
     execution.batch_micro = micro;
     trainer.emplace(ctx, comm ? *comm : single, spec, execution, config, weights, lora, train, held_out);
@@ -38,6 +39,7 @@ struct TinyRun {
   support::TempFolder folder;
   std::filesystem::path model;
   ModelConfig config;
+  Arena memory;
   Weights weights;
   CpuContext ctx;
   SingleCommunicator single;
