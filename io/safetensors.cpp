@@ -274,6 +274,13 @@ const TensorRecord& SafetensorsFile::require(std::string_view name,
   return *tensor;
 }
 
+void drop_pages(const TensorRecord& tensor) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(tensor.data.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(tensor.data.data() + tensor.data.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 void widen_to_f32(const TensorRecord& tensor, std::int64_t begin, std::span<float> out) {
   if (!tensor.dtype) throw Error(ErrorKind::kInternal, cat("widening a tensor of dtype ", tensor.dtype_name));
   const auto size = static_cast<std::size_t>(size_of(*tensor.dtype));

@@ -31,7 +31,9 @@ LoadRow read_tensor(const ModelTensors& tensors, const std::string& name, const 
   if (!std::isfinite(squares))
     throw Error(ErrorKind::kInput, cat(tensors.file_of(name).string(), ": tensor ", name, " has NaN or infinite values"));
   const double n = std::max<double>(1.0, static_cast<double>(place.size()));
-  return {name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
+  LoadRow row{name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
+  drop_pages(record);
+  return row;
 }
 
 // Takes a tied model's stored head, which nothing reads, as part of the model.

@@ -14,6 +14,7 @@
 #include "src/train/format_numbers.hpp"
 #include "src/train/inputs.hpp"
 #include "src/train/loop.hpp"
+#include "src/train/memory_plan.hpp"
 #include "src/train/recorder.hpp"
 #include "src/train/run_log.hpp"
 
@@ -80,6 +81,13 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     resolve(config.spec, loaded.train.samples.size());
     return loaded;
   });
+  const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(), config.spec.lora_targets);
+  const MemoryPlan plan = agree(comm, [&] {
+    return plan_memory(inputs.config, lora, config.spec, config.execution.batch_micro, inputs.train.samples,
+                       inputs.held_out.samples, placement.share.threads, placement.local_size,
+                       memory_limit_bytes(config.execution));
+  });
+  for (const std::string& line : plan.lines()) log.line(line);
   const std::unique_ptr<NodeMemory> memory = agree(comm, [&] {
     return std::make_unique<NodeMemory>(*node, Weights::bytes(inputs.config), "model weights");
   });
@@ -97,10 +105,9 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   for (const std::string& warning : weights.warnings()) log.warning(warning);
   if (!memory->warning().empty()) log.warning(memory->warning());
 
-  const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(), config.spec.lora_targets);
   const std::unique_ptr<Trainer> trainer = agree(comm, [&] {
     return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, weights, lora,
-                                     inputs.train.samples, inputs.held_out.samples);
+                                     inputs.train.samples, inputs.held_out.samples, plan.n_recomputed);
   });
   lora.initialise(trainer->adapter(), config.spec.seed_adapter);
   log.line(cat(inputs.config.model_type, " with ", inputs.config.n_layers, " layers; adapter of rank ",

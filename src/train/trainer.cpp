@@ -5,72 +5,49 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <tuple>
-#include <utility>
 
 #include "comm/exact_reduction.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/train/batch_limits.hpp"
 #include "src/train/deal.hpp"
 #include "src/train/schedule.hpp"
 
 namespace tandem {
 
-namespace {
-
-// The most tokens, and scored tokens, that `micro` samples of the set can have together.
-std::pair<std::int64_t, std::int64_t> largest(const SampleSet& samples, std::int64_t micro) {
-  std::vector<std::int64_t> lengths, scored;
-  for (std::int64_t i = 0; i < samples.size(); ++i) {
-    lengths.push_back(samples.length(i));
-    scored.push_back(samples.n_scored(i));
-  }
-  const auto top = [&](std::vector<std::int64_t>& values) {
-    const auto n = std::min<std::size_t>(values.size(), static_cast<std::size_t>(micro));
-    std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), values.end(), std::greater<>());
-    return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), std::int64_t{0});
-  };
-  return {top(lengths), top(scored)};
-}
-
-BatchLimits batch_limits(const SampleSet& train, const SampleSet& held_out, std::int64_t micro) {
-  BatchLimits limits;
-  std::tie(limits.train_tokens, limits.train_scored) = largest(train, micro);
-  std::tie(limits.eval_tokens, limits.eval_scored) = largest(held_out, micro);
-  for (const SampleSet* set : {&train, &held_out})
-    for (std::int64_t i = 0; i < set->size(); ++i) limits.longest_sample = std::max(limits.longest_sample, set->length(i));
-  return limits;
-}
-
-}  // namespace
-
 Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
                  const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
-                 const SampleSet& held_out)
+                 const SampleSet& held_out, std::int64_t n_recomputed)
     : ctx_(ctx), comm_(comm), spec_(spec), execution_(execution), lora_(lora), train_(train), held_out_(held_out),
       order_(spec.seed_order, train.size(), spec.batch_global),
       model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro),
              {spec.lora_dropout, spec.seed_dropout}),
       tensor_norms_(lora.tensors().size()), held_out_ids_(static_cast<std::size_t>(held_out.size())) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
-  const std::int64_t n = lora.size(), n_nll = std::max(limits.train_scored, limits.eval_scored);
-  const auto take = [&](auto& memory) {
-    p_ = memory.template take<float>(n);
-    m_ = memory.template take<float>(n);
-    v_ = memory.template take<float>(n);
-    gradient_ = memory.template take<float>(n);
-    nll_ = memory.template take<float>(n_nll);
-    sum_ = {memory.template take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
-  };
-  ArenaPlan plan;
-  take(plan);
-  arena_ = Arena(plan.bytes(), "adapter, moments and gradient");
-  take(arena_);
-  model_.allocate();
+  arena_ = Arena(state_bytes(lora, limits), "adapter, moments and gradient");
+  take_state(limits);
+  model_.allocate(n_recomputed);
   micro_batch_.reserve(std::max(limits.train_tokens, limits.eval_tokens), execution.batch_micro);
   std::iota(held_out_ids_.begin(), held_out_ids_.end(), std::int64_t{0});
+}
+
+void Trainer::take_state(const BatchLimits& limits) {
+  const std::int64_t n = lora_.size();
+  p_ = arena_.take<float>(n);
+  m_ = arena_.take<float>(n);
+  v_ = arena_.take<float>(n);
+  gradient_ = arena_.take<float>(n);
+  nll_ = arena_.take<float>(std::max(limits.train_scored, limits.eval_scored));
+  sum_ = {arena_.take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
+}
+
+std::size_t Trainer::state_bytes(const LoraLayout& lora, const BatchLimits& limits) {
+  const auto n = static_cast<std::size_t>(lora.size());
+  const auto n_nll = static_cast<std::size_t>(std::max(limits.train_scored, limits.eval_scored));
+  return 4 * ArenaPlan::padded(n * sizeof(float)) + ArenaPlan::padded(n_nll * sizeof(float)) +
+         ArenaPlan::padded(2 * (n + 1) * sizeof(std::int64_t));
 }
 
 std::string Trainer::where(std::int64_t t, std::span<const std::int64_t> samples) const {

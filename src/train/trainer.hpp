@@ -35,10 +35,14 @@ struct EvalResult {
 
 class Trainer {
  public:
-  // The references must outlive this object. held_out may be empty. spec must be resolved.
+  // The references must outlive this object. held_out may be empty. spec must be resolved. Of the first n_recomputed
+  // layers little is kept between forward and backward; the results have the same bits.
   Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
           const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
-          const SampleSet& held_out);
+          const SampleSet& held_out, std::int64_t n_recomputed = 0);
+
+  // Memory of the adapter, its moments, gradient and exact sum.
+  static std::size_t state_bytes(const LoraLayout& lora, const BatchLimits& limits);
 
   // Gradient of update t's global batch, exactly reduced; gradient() and norms are valid after it. No step yet.
   UpdateResult compute_gradient(std::int64_t t);
@@ -55,6 +59,7 @@ class Trainer {
   std::span<const double> tensor_norms() const { return tensor_norms_; }  // 2-norm of each tensor's gradient
 
  private:
+  void take_state(const BatchLimits& limits);
   // One micro-batch's nll sum, in double, in token order.
   double nll_sum() const;
   void add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples);

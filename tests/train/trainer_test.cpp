@@ -18,14 +18,14 @@ using support::make_samples;
 
 struct TinyRun {
   explicit TinyRun(const SampleSet& train_, const RunSpec& spec_, std::int64_t micro, const SampleSet& held_out_ = {},
-               int threads = 1, Communicator* comm = nullptr, const std::string& type = "qwen3")
+               int threads = 1, Communicator* comm = nullptr, const std::string& type = "qwen3", std::int64_t n_recomputed = 0)
       : model(support::make_tiny_model(folder, type)), config(read_model_config(model)), memory(Weights::bytes(config), "weights"), weights(config, memory.block()),
         ctx(threads), train(train_), held_out(held_out_), spec(spec_),
         lora(config, spec.lora_rank, spec.lora_scale(), spec.lora_targets) {
     weights.load(ModelTensors(model));
     resolve(spec, train.size());
     execution.batch_micro = micro;
-    trainer.emplace(ctx, comm ? *comm : single, spec, execution, config, weights, lora, train, held_out);
+    trainer.emplace(ctx, comm ? *comm : single, spec, execution, config, weights, lora, train, held_out, n_recomputed);
     lora.initialise(trainer->adapter(), spec.seed_adapter);
   }
   UpdateResult update(std::int64_t t) {
@@ -174,6 +174,31 @@ TEST(Trainer, GradientsStopAtTheLowestAdapter) {
       EXPECT_NEAR(some.trainer->tensor_norms()[i], want, 1e-6 * want) << same->name;
     }
   }
+}
+
+TEST(Trainer, RecomputedLayersHaveTheSameBits) {
+  const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30});
+  for (const double dropout : {0.0, 0.4}) {
+    RunSpec spec = spec_of(3);
+    spec.lora_dropout = dropout;
+    for (const std::int64_t n : {1, 2, 3}) {
+      TinyRun again(samples, spec, 2, samples, 1, nullptr, "qwen3", n);
+      TinyRun fresh(samples, spec, 2, samples);
+      for (std::int64_t t = 1; t <= 3; ++t) EXPECT_EQ(again.update(t).adapter_checksum, fresh.update(t).adapter_checksum) << n << " layers";
+    }
+  }
+}
+
+TEST(Trainer, DropoutDependsOnSampleAndUpdateNotOnPackingAndIsOffInEvaluation) {
+  const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30});
+  RunSpec spec = spec_of(3), without = spec_of(3);
+  spec.lora_dropout = 0.5;
+  TinyRun packed(samples, spec, 3, samples), alone(samples, spec, 1, samples), plain(samples, without, 3, samples);
+  packed.update(1), alone.update(1), plain.update(1);
+  // B's gradient is made of dropped inputs: the same for any packing, up to rounding, and far from the plain one.
+  EXPECT_LE(relative_difference(alone.gradient(), packed.gradient()), 5e-6);
+  EXPECT_GE(relative_difference(plain.gradient(), packed.gradient()), 0.05);
+  EXPECT_EQ(packed.trainer->evaluate(true).nll_sum, packed.trainer->evaluate(true).nll_sum);
 }
 
 TEST(Trainer, AChangedLimbIsCaughtInThatUpdate) {

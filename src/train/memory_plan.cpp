@@ -1,0 +1,92 @@
+#include "src/train/memory_plan.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/train/batch_limits.hpp"
+#include "src/train/format_numbers.hpp"
+#include "src/train/trainer.hpp"
+
+namespace tandem {
+
+namespace {
+
+// Measured: MPI, HDF5 and the other libraries, and oneDNN's packing buffers of one thread.
+constexpr std::int64_t kProcessBytes = 72 << 20, kThreadBytes = 20 << 20;
+
+std::string gib(std::int64_t bytes) { return formatted("%.2f GiB", static_cast<double>(bytes) / 0x1p30); }
+
+std::int64_t bytes_of(const SampleSet& samples) {
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < samples.size(); ++i) tokens += samples.length(i);
+  // An id and a mark a token; vectors grow by doubling.
+  return 2 * tokens * 5 + samples.size() * 16;
+}
+
+// A number that stands alone in a file of the system; none where there is no such file or it says "max".
+std::int64_t number_in(const char* file) {
+  std::ifstream in(file);
+  std::int64_t value = 0;
+  return in >> value ? value : std::numeric_limits<std::int64_t>::max();
+}
+
+std::int64_t available_bytes() {
+  std::int64_t available = std::numeric_limits<std::int64_t>::max();
+  std::ifstream info("/proc/meminfo");
+  std::string key;
+  std::int64_t kib = 0;
+  while (info >> key >> kib) {
+    if (key == "MemAvailable:") available = kib * 1024;
+    info.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    available = std::min(available, number_in(file));
+  return available;
+}
+
+}  // namespace
+
+std::int64_t memory_limit_bytes(const Execution& execution) {
+  if (execution.memory_limit > 0.0) return static_cast<std::int64_t>(execution.memory_limit * 0x1p30);
+  return available_bytes();
+}
+
+std::vector<std::string> MemoryPlan::lines() const {
+  std::vector<std::string> lines = {
+      cat("memory: ", gib(node_bytes()), " for the ", local_ranks, local_ranks == 1 ? " rank" : " ranks",
+          " of a node: weights ", gib(weights_bytes), " once; a rank ", gib(rank_bytes()), ": activations ",
+          gib(activation_bytes), ", adapter and moments ", gib(state_bytes), ", samples ", gib(sample_bytes), ", other ",
+          gib(other_bytes))};
+  if (n_recomputed > 0)
+    lines.push_back(cat(n_recomputed, " of ", n_layers, " layers are computed again in backward, to fit (memory.limit)"));
+  return lines;
+}
+
+MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec, std::int64_t batch_micro,
+                       const SampleSet& train, const SampleSet& held_out, int threads, int local_ranks,
+                       std::int64_t limit_bytes) {
+  const BatchLimits limits = batch_limits(train, held_out, batch_micro);
+  const CpuContext one_thread(1);
+  const Weights none(config, {});
+  const Transformer model(one_thread, config, none, lora, limits, {spec.lora_dropout, spec.seed_dropout});
+  MemoryPlan plan;
+  plan.weights_bytes = static_cast<std::int64_t>(Weights::bytes(config));
+  plan.state_bytes = static_cast<std::int64_t>(Trainer::state_bytes(lora, limits));
+  plan.sample_bytes = bytes_of(train) + bytes_of(held_out);
+  plan.other_bytes = kProcessBytes + threads * kThreadBytes;
+  plan.n_layers = config.n_layers;
+  plan.local_ranks = local_ranks;
+  for (; plan.n_recomputed <= config.n_layers; ++plan.n_recomputed) {
+    plan.activation_bytes = static_cast<std::int64_t>(model.planned_bytes(plan.n_recomputed));
+    if (plan.node_bytes() <= limit_bytes) return plan;
+  }
+  plan.n_recomputed = config.n_layers;
+  throw Error(ErrorKind::kDevice,
+              cat("the run does not fit into ", gib(limit_bytes), ": ", plan.lines()[0],
+                  ", with every layer computed again; a smaller batch.micro or data.max_tokens or fewer ranks a node would help"));
+}
+
+}  // namespace tandem
