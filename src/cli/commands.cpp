@@ -8,6 +8,7 @@
 #include "src/base/text.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
+#include "src/cli/plan_command.hpp"
 #include "src/cli/render_command.hpp"
 #include "src/cli/spec_command.hpp"
 #include "src/cli/tokenize_command.hpp"
@@ -77,9 +78,15 @@ int run_render(const Arguments& arguments) {
 }
 
 int run_train(const Arguments& arguments) {
-  const Config config = make_config(read_file(arguments), arguments.keys);
-  require_supported(config);
-  return train_command(config);
+  return train_command([&] {
+    Config config = make_config(read_file(arguments), arguments.keys);
+    require_supported(config);
+    return config;
+  });
+}
+
+int run_plan(const Arguments& arguments) {
+  return plan_command(make_config(read_file(arguments), arguments.keys), arguments.get("ranks", "1"), std::cout);
 }
 
 int run_inspect(const Arguments& arguments) {
@@ -155,6 +162,16 @@ std::vector<Command> make_commands() {
        .options = {{"json", "", "one JSON object: {\"trajectories\": [...]}"}},
        .positionals = {"FILE_OR_FOLDER"},
        .run = run_inspect},
+      {.name = "plan",
+       .summary = "the memory and the updates that a run would take",
+       .usage = "[--config FILE] [--KEY VALUE ...] [--ranks N]",
+       .about = "Reads the model's configuration and the rows, not the weights. Memory in GiB, for\n"
+                "the ranks of one node; exit code 4 where it does not fit (memory.limit, or what\n"
+                "this machine has free).\n",
+       .example = "tandem plan --config configs/tiny.cfg --model runs/quickstart/model --ranks 2",
+       .options = {kConfigOption, {"ranks", "N", "ranks on one node (1)"}, kModelKey, kDataKey},
+       .keys = key_names(),
+       .run = run_plan},
       {.name = "spec",
        .summary = "what a configuration computes, as its canonical text",
        .usage = "[--config FILE] [--KEY VALUE ...] [--show-all]",

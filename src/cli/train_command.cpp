@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <iomanip>
+#include <ios>
 #include <iostream>
 #include <map>
 #include <string>
@@ -45,13 +46,17 @@ int run(Config config, Communicator& comm) {
       {"version", v.version}, {"git", v.git},   {"compiler", v.compiler}, {"build", build_text(v)},
       {"onednn", v.onednn},   {"hdf5", v.hdf5}, {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
   const RunSummary summary = run_training(config, comm, facts);
-  if (comm.rank() == 0) print_summary(config, summary);
+  try {
+    if (comm.rank() == 0) print_summary(config, summary);
+  } catch (const std::ios_base::failure&) {
+    throw Error(ErrorKind::kInput, "standard output: cannot be written; the run is complete");
+  }
   return 0;
 }
 
 }  // namespace
 
-int train_command(const Config& config) {
+int train_command(const std::function<Config()>& read_config) {
   keep_freed_memory();
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
@@ -64,7 +69,7 @@ int train_command(const Config& config) {
     check_launcher(size);
     try {
       MpiCommunicator comm(MPI_COMM_WORLD);
-      code = run(config, comm);
+      code = run(agree(comm, read_config), comm);
     } catch (const AgreedError& error) {
       if (error.rank() == rank) print_error(error.what());
       code = error.exit_code();

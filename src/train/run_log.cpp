@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "src/base/error.hpp"
@@ -10,7 +11,16 @@
 
 namespace tandem {
 
-RunLog::RunLog(bool speaks) : speaks_(speaks), terminal_(speaks && isatty(STDERR_FILENO)), file_(nullptr, &std::fclose) {}
+namespace {
+
+// tandem-mpirun passes the ranks' stderr through a pipe, and says so where it ends on a terminal.
+bool ends_on_terminal() {
+  return isatty(STDERR_FILENO) || std::getenv("TANDEM_STDERR_IS_TERMINAL") != nullptr;
+}
+
+}  // namespace
+
+RunLog::RunLog(bool speaks) : speaks_(speaks), terminal_(speaks && ends_on_terminal()), file_(nullptr, &std::fclose) {}
 
 RunLog::~RunLog() {
   if (progress_shown_) std::fputc('\n', stderr);
