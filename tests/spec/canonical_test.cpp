@@ -152,6 +152,7 @@ TEST(CanonicalText, OfAnExecutionNamesTheRunsFacts) {
             "build = none\n"
             "device = \"cpu\"\n"
             "instruction_set = none\n"
+            "memory.limit = 0.0\n"
             "mirror.every = 0\n"
             "observe.every = 10\n"
             "precision = \"f32\"\n"
