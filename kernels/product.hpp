@@ -39,9 +39,6 @@ inline void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::init
   product(ctx, c, base, std::span<const ProductTerm>(terms.begin(), terms.size()));
 }
 
-// The instruction set that oneDNN's products use here, as it names it: "AVX512_CORE_AMX".
-const char* product_instruction_set();
-
 namespace cpu {
 // One product by the calling thread alone: for use inside a parallel region (attention's blocks).
 // c = beta * c + alpha * op_a(a) op_b(b)

@@ -98,20 +98,6 @@ void product_single(Matrix c, float beta, float alpha, ConstMatrix a, Op op_a, C
 
 }  // namespace cpu
 
-const char* product_instruction_set() {
-  switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_sse41: return "SSE41";
-    case dnnl_cpu_isa_avx: return "AVX";
-    case dnnl_cpu_isa_avx2: return "AVX2";
-    case dnnl_cpu_isa_avx2_vnni: return "AVX2_VNNI";
-    case dnnl_cpu_isa_avx512_core: return "AVX512_CORE";
-    case dnnl_cpu_isa_avx512_core_vnni: return "AVX512_CORE_VNNI";
-    case dnnl_cpu_isa_avx512_core_bf16: return "AVX512_CORE_BF16";
-    case dnnl_cpu_isa_avx512_core_amx: return "AVX512_CORE_AMX";
-    default: return "ALL";
-  }
-}
-
 void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::span<const ProductTerm> terms) {
   check(c, base, terms);
   if (c.rows == 0 || c.cols == 0) return;
