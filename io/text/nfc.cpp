@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 
+#include "io/text/nfc_unknown.hpp"
 #include "io/text/utf8.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
@@ -24,12 +25,21 @@ constexpr std::array<char32_t, 27> kJoiningStarters = {
 // Below it every code point is a starter that NFC leaves alone and that joins nothing before it.
 constexpr char32_t kFirstJoining = 0x300;
 
+// True for a code point that the reference's tables do not know: it stays as it is and joins nothing.
+bool is_unknown(char32_t c) {
+  if (c < kNfcUnknown.front().first) return false;
+  const auto range = std::partition_point(kNfcUnknown.begin(), kNfcUnknown.end(),
+                                          [&](const CodePointRange& r) { return r.last < c; });
+  return range != kNfcUnknown.end() && range->first <= c;
+}
+
 // True where a normalisation of the text before c and one of the text from c on give that of both.
 bool is_boundary(char32_t c) {
   if (c < kFirstJoining) return true;
   if ((c >= 0x1161 && c <= 0x1175) || (c >= 0x11A8 && c <= 0x11C2)) return false;
-  if (std::binary_search(kJoiningStarters.begin(), kJoiningStarters.end(), c)) return false;
-  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class == 0;
+  const bool joins = std::binary_search(kJoiningStarters.begin(), kJoiningStarters.end(), c) ||
+                     utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class != 0;
+  return !joins || is_unknown(c);
 }
 
 // NFC of one starter with its marks (or of a longer text) into `out`, UTF-8.
@@ -69,6 +79,27 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
+struct Part {
+  std::size_t end = 0;
+  bool changes = false;  // false: NFC certainly leaves it alone
+};
+
+// The part of `text` from `begin` on that is normalised by itself.
+Part part_from(std::string_view text, std::size_t begin) {
+  const char32_t first = utf8_decode(text, begin);
+  std::size_t end = begin + utf8_length(text[begin]);
+  if (is_unknown(first)) return {end, false};
+  bool plain = first < kFirstJoining;
+  while (end < text.size()) {
+    const char32_t c = utf8_decode(text, end);
+    // Plain characters are taken in one part: nothing in it can change unless a mark follows.
+    if (is_boundary(c) && !(plain && c < kFirstJoining)) break;
+    plain = plain && c < kFirstJoining;
+    end += utf8_length(text[end]);
+  }
+  return {end, !plain};
+}
+
 }  // namespace
 
 Normalized normalize_nfc(std::string_view text) {
@@ -78,17 +109,9 @@ Normalized normalize_nfc(std::string_view text) {
   bool mapped = false;
   std::size_t begin = 0;
   while (begin < text.size()) {
-    bool plain = utf8_decode(text, begin) < kFirstJoining;
-    std::size_t end = begin + utf8_length(text[begin]);
-    while (end < text.size()) {
-      const char32_t c = utf8_decode(text, end);
-      // Plain characters are taken in one part: nothing in it can change unless a mark follows.
-      if (is_boundary(c) && !(plain && c < kFirstJoining)) break;
-      plain = plain && c < kFirstJoining;
-      end += utf8_length(text[end]);
-    }
+    const auto [end, changes] = part_from(text, begin);
     const std::string_view part = text.substr(begin, end - begin);
-    const std::string_view composed = plain ? part : composer.compose(part);
+    const std::string_view composed = changes ? composer.compose(part) : part;
     const std::size_t common = common_prefix(part, composed);
     if (!mapped && composed != part) {
       mapped = true;
