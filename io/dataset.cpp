@@ -7,12 +7,14 @@
 #include <mutex>
 #include <thread>
 
+#include "io/sample_cache.hpp"
 #include "io/text/chat_template.hpp"
 #include "io/text/line_reader.hpp"
 #include "io/text/row.hpp"
 #include "io/text/tokenizer.hpp"
 #include "io/text/utf8.hpp"
 #include "src/base/error.hpp"
+#include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -226,19 +228,22 @@ void count(const Outcome& outcome, DatasetReport& report) {
 }  // namespace
 
 DatasetReport for_each_row(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink) {
+                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink,
+                           const Progress& progress) {
   check(options);
   LineReader reader(file);
   Renderer renderer(file, model_dir, options);
   Team team(options.threads > 0 ? options.threads
                                 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   DatasetReport report;
-  for (auto lines = reader.next_block(kBlockBytes); !lines.empty(); lines = reader.next_block(kBlockBytes))
+  for (auto lines = reader.next_block(kBlockBytes); !lines.empty(); lines = reader.next_block(kBlockBytes)) {
     for (Outcome& outcome : team.render(renderer, lines)) {
       if (outcome.error) std::rethrow_exception(outcome.error);
       count(outcome, report);
       if (!outcome.dropped) sink(std::move(outcome.row));
     }
+    if (progress) progress(reader.share_read());
+  }
   report.blank = reader.blank();
   if (const TextTools* tools = renderer.tools_if_read()) {
     report.template_name = tools->chat_template.name();
@@ -253,12 +258,44 @@ DatasetReport for_each_row(const std::filesystem::path& file, const std::filesys
   return report;
 }
 
-Dataset load_dataset(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                     const RenderOptions& options) {
+namespace {
+
+Dataset render_all(const std::filesystem::path& file, const std::filesystem::path& model_dir,
+                   const RenderOptions& options, const Progress& progress) {
   Dataset dataset;
-  dataset.report = for_each_row(file, model_dir, options, [&](RenderedRow&& row) {
-    dataset.samples.add(row.ids, row.targets, row.line);
-  });
+  dataset.report = for_each_row(
+      file, model_dir, options,
+      [&](RenderedRow&& row) { dataset.samples.add(row.ids, row.targets, row.line); }, progress);
+  return dataset;
+}
+
+}  // namespace
+
+Dataset load_dataset(const std::filesystem::path& file, const std::filesystem::path& model_dir,
+                     const RenderOptions& options, const LoadAids& aids) {
+  if (aids.cache.empty()) return render_all(file, model_dir, options, aids.progress);
+  check(options);
+  const std::string digest = aids.data_digest.empty() ? sha256_file(file) : aids.data_digest;
+  const std::string key = cache_key(digest, model_dir, options);
+  const std::filesystem::path cached = cache_file(aids.cache, key);
+  std::string trouble;
+  try {
+    if (auto dataset = read_cached(cached, key)) return std::move(*dataset);
+  } catch (const Error& error) {
+    trouble = error.what();
+  }
+  Dataset dataset = render_all(file, model_dir, options, aids.progress);
+  if (aids.write_cache) {
+    // What is kept under a digest must be what that digest stands for.
+    if (sha256_file(file) != digest)
+      throw Error(ErrorKind::kInput, cat(file.string(), ": changed while it was read"));
+    try {
+      write_cached(cached, key, dataset);
+    } catch (const Error& error) {
+      trouble = error.what();
+    }
+  }
+  dataset.report.cache_trouble = trouble;
   return dataset;
 }
 

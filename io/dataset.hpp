@@ -43,6 +43,9 @@ struct DatasetReport {
   bool template_overrides_model =
       false;  // data.template names another one than the model's own
 
+  bool from_cache = false;    // the samples were read, not rendered
+  std::string cache_trouble;  // why the cache could not be used or written; "" = nothing to say
+
   // One line for each thing that a user should know of.
   std::vector<std::string> warnings() const;
 };
@@ -52,11 +55,22 @@ struct Dataset {
   DatasetReport report;
 };
 
+// Called on the caller's thread with the share of the file that is done, 0 to 1.
+using Progress = std::function<void(double share)>;
+
+// What changes no sample.
+struct LoadAids {
+  std::filesystem::path cache;  // folder of the token cache (sample_cache.hpp); empty: none
+  bool write_cache = true;      // false: only read it, where another process writes it
+  std::string data_digest;      // SHA-256 of the data file, where it is known already
+  Progress progress;
+};
+
 // Reads the rows in a stream and renders them on several threads; samples stand in file order.
 // Throws kInput: one line with file, line and, where it has one, column or byte offset; also where no sample
-// is left.
+// is left. A cache that is damaged or cannot be written is a matter for the report.
 Dataset load_dataset(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                     const RenderOptions& options);
+                     const RenderOptions& options, const LoadAids& aids = {});
 
 struct RenderedRow {
   std::int64_t line = 0;            // 1-based, physical, blanks counted
@@ -68,6 +82,7 @@ struct RenderedRow {
 // The same row by row, in file order; `sink` is called on the caller's thread only. Rows left out do not
 // reach it.
 DatasetReport for_each_row(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink);
+                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink,
+                           const Progress& progress = {});
 
 }  // namespace tandem

@@ -18,6 +18,7 @@ std::vector<std::string> DatasetReport::warnings() const {
   say(special_in_text, " rows hold control tokens in their text, first in line ", first_special_line,
       " (data.special_in_text)");
   say(lost_bytes, " bytes have no token in this tokenizer and are lost, first in line ", first_lost_line);
+  if (!cache_trouble.empty()) lines.push_back(cat("token cache: ", cache_trouble));
   return lines;
 }
 

@@ -1,5 +1,6 @@
 #include "io/text/line_reader.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -14,7 +15,12 @@ LineReader::LineReader(const std::filesystem::path& file)
   // Data files are read more than once: for their digest, for their rows.
   if (!std::filesystem::is_regular_file(file))
     throw Error(ErrorKind::kInput, cat(name_, ": is no regular file"));
+  bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(file));
   check_begin();
+}
+
+double LineReader::share_read() const {
+  return bytes_ > 0 ? std::min(1.0, static_cast<double>(offset_) / static_cast<double>(bytes_)) : 1.0;
 }
 
 void LineReader::check_begin() {

@@ -24,13 +24,15 @@ class LineReader {
   // The next lines, about `bytes` of them together, blank ones (white space only) left out; empty at the end.
   std::vector<Line> next_block(std::size_t bytes);
   std::int64_t blank() const { return blank_; }
+  // Of the file's bytes, 0 to 1.
+  double share_read() const;
 
  private:
   void check_begin();
 
   std::string name_;
   std::ifstream in_;
-  std::int64_t number_ = 0, offset_ = 0, blank_ = 0;
+  std::int64_t number_ = 0, offset_ = 0, blank_ = 0, bytes_ = 0;
 };
 
 }  // namespace tandem

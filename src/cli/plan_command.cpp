@@ -26,7 +26,7 @@ int positive(const std::string& text) {
 int plan_command(Config config, const std::string& local_ranks, std::ostream& out) {
   const int ranks = positive(local_ranks);
   const auto cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const RunInputs inputs = load_inputs(config.spec, cpus);
+  const RunInputs inputs = load_inputs(config.spec, {.threads = cpus, .cache = config.run.cache.path, .told = {}});
   RunSpec& spec = config.spec;
   resolve(spec, inputs.train.samples.size());
   const int threads = config.execution.threads > 0 ? static_cast<int>(config.execution.threads) : std::max(1, cpus / ranks);

@@ -246,6 +246,11 @@ std::vector<Key> make_table() {
        .help = "per rank; 0: the rank's share of the CPUs its node allows",
        .range = between(0, 4096)},
 
+      {.name = "data.cache",
+       .key_class = kNeither,
+       .field = +[](Config& c) { return &c.run.cache; },
+       .help = "folder where tokenised rows are kept for the next run with the same inputs; none: not kept",
+       .is_path = true},
       {.name = "run.out",
        .key_class = kNeither,
        .field = +[](Config& c) { return &c.run.out; },

@@ -65,6 +65,7 @@ struct Execution {
 };
 
 struct RunOptions {
+  RunSpec::Input cache;            // data.cache: folder of the token cache; not given: none
   std::string out = "runs/train";  // run.out
   bool overwrite = false;          // replace what a non-empty run.out holds
   double flush_s = 10.0;           // output.flush_s: seconds between publications of the trajectory

@@ -34,7 +34,7 @@ std::string utc_time() {
 void report(RunLog& log, const char* what, const std::string& path, const Dataset& data) {
   const DatasetReport& r = data.report;
   log.line(cat(what, " ", path, ": ", data.samples.size(), " samples of ", r.rows, " rows, ", r.tokens, " tokens (",
-               r.target_tokens, " targets), longest ", r.longest));
+               r.target_tokens, " targets), longest ", r.longest, r.from_cache ? "; from the token cache" : ""));
   for (const std::string& warning : r.warnings()) log.warning(warning);
 }
 
@@ -77,7 +77,10 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   const RunInputs inputs = agree(comm, [&] {
     if (comm.rank() == 0) check_run_folder(folder, config.run.overwrite);
     digest_inputs(config.spec);
-    RunInputs loaded = load_inputs(config.spec, placement.share.threads);
+    RunInputs loaded = load_inputs(config.spec, {.threads = placement.share.threads,
+                                                 .cache = config.run.cache.path,
+                                                 .write_cache = node->rank() == 0,
+                                                 .told = [&](const std::string& text) { log.progress(text); }});
     resolve(config.spec, loaded.train.samples.size());
     return loaded;
   });
