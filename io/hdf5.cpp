@@ -150,6 +150,10 @@ Id create_group(const Id& parent, const std::string& name) {
       H5Gclose, cat("group ", name));
 }
 
+Id open_group(const Id& parent, const std::string& name) {
+  return owned(H5Gopen2(parent.get(), name.c_str(), H5P_DEFAULT), H5Gclose, name);
+}
+
 void set_attribute(const Id& object, const std::string& name, std::string_view text) {
   const std::string value = c_text(text, cat("attribute ", name));
   const char* pointer = value.c_str();
@@ -166,6 +170,8 @@ void set_attribute(const Id& object, const std::string& name, double value) {
 }
 
 ElementType int64_type() { return {H5T_STD_I64LE, H5T_NATIVE_INT64, 8}; }
+ElementType int32_type() { return {H5T_STD_I32LE, H5T_NATIVE_INT32, 4}; }
+ElementType uint8_type() { return {H5T_STD_U8LE, H5T_NATIVE_UINT8, 1}; }
 ElementType uint64_type() { return {H5T_STD_U64LE, H5T_NATIVE_UINT64, 8}; }
 ElementType float64_type() { return {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 8}; }
 ElementType float32_type() { return {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 4}; }

@@ -64,6 +64,7 @@ Id create_on_disk(const std::filesystem::path& path);
 void close_file(Id& file);
 
 Id create_group(const Id& parent, const std::string& name);
+Id open_group(const Id& parent, const std::string& name);
 
 void set_attribute(const Id& object, const std::string& name, std::string_view text);
 void set_attribute(const Id& object, const std::string& name, std::int64_t value);
@@ -83,6 +84,8 @@ struct ElementType {
 };
 ElementType int64_type();
 ElementType uint64_type();
+ElementType int32_type();
+ElementType uint8_type();
 ElementType float64_type();
 ElementType float32_type();
 // Fixed-length ASCII of kDigestChars characters without terminator.
@@ -189,6 +192,8 @@ class Node {
   std::vector<std::int64_t> shape(const std::string& name) const;
   std::vector<double> doubles(const std::string& name, std::vector<std::int64_t>& dims) const;
   std::vector<std::int64_t> ints(const std::string& name, std::vector<std::int64_t>& dims) const;
+  // Elements [first, first + count) of a list of integers; an error where it has no such part.
+  std::vector<std::int64_t> ints_at(const std::string& name, std::int64_t first, std::int64_t count) const;
   std::vector<std::uint64_t> uints(const std::string& name, std::vector<std::int64_t>& dims) const;
   std::vector<std::string> texts(const std::string& name, std::vector<std::int64_t>& dims) const;
   // One text: a dataset of one element or an attribute.

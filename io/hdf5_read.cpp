@@ -320,6 +320,26 @@ std::vector<std::int64_t> Node::ints(const std::string& name, std::vector<std::i
   return numbers<std::int64_t>(name, dims, H5T_NATIVE_INT64, false);
 }
 
+std::vector<std::int64_t> Node::ints_at(const std::string& name, std::int64_t first,
+                                        std::int64_t count) const {
+  const Dataset dataset = open_dataset(name);
+  if (!dataset.id || H5Tget_class(dataset.type.get()) != H5T_INTEGER || dataset.dims.size() != 1)
+    refuse(dataset.where, "is no list of integers");
+  if (first < 0 || count < 0 || count > dataset.dims[0] || first > dataset.dims[0] - count)
+    refuse(dataset.where,
+           cat("has ", dataset.dims[0], " elements, not those from ", first, " to ", first + count));
+  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
+  if (count == 0) return values;
+  const hsize_t start = static_cast<hsize_t>(first), length = static_cast<hsize_t>(count);
+  checked_status(H5Sselect_hyperslab(dataset.space.get(), H5S_SELECT_SET, &start, nullptr, &length, nullptr),
+                 dataset.where);
+  const Id memory = owned(H5Screate_simple(1, &length, nullptr), H5Sclose, dataset.where);
+  checked_status(H5Dread(dataset.id.get(), H5T_NATIVE_INT64, memory.get(), dataset.space.get(), H5P_DEFAULT,
+                         values.data()),
+                 dataset.where);
+  return values;
+}
+
 std::vector<std::uint64_t> Node::uints(const std::string& name, std::vector<std::int64_t>& dims) const {
   return numbers<std::uint64_t>(name, dims, H5T_NATIVE_UINT64, false);
 }

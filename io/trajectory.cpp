@@ -132,19 +132,28 @@ hdf5::Table memory_table(const Id& file) {
 
 }  // namespace
 
+RenderRow render_row(const SampleSet& samples, std::int64_t i) {
+  const auto ids = samples.ids(i);
+  const auto marks = samples.targets(i);
+  RenderRow row{samples.digest(i), samples.length(i), samples.n_scored(i), -1};
+  for (std::size_t p = 1; p < ids.size(); ++p)
+    if (marks[p]) row.last_target_id = ids[p];
+  return row;
+}
+
 struct TrajectoryWriter::State {
   State(fs::path path_, const TrajectoryHeader& header_, double flush_s_)
       : path(std::move(path_)),
         header(header_),
         flush_s(flush_s_),
         file(hdf5::create_in_memory(path.string() + " (in memory)")),
-        provenance(hdf5::create_group(file, "provenance")),
-        updates(update_table(file, header.batch_global)) {}
+        provenance(hdf5::create_group(file, "provenance")) {
+    if (header.records_updates) updates = update_table(file, header.batch_global);
+  }
 
   // Rows of all tables, then the image of the file.
   void write_pending() {
-    updates.write_pending();
-    for (auto* table : {&evals, &memory, &observed})
+    for (auto* table : {&updates, &evals, &memory, &observed})
       if (*table) (*table)->write_pending();
   }
 
@@ -152,8 +161,7 @@ struct TrajectoryWriter::State {
   TrajectoryHeader header;
   double flush_s;
   Id file, provenance;
-  hdf5::Table updates;
-  std::optional<hdf5::Table> evals, memory, observed;
+  std::optional<hdf5::Table> updates, evals, memory, observed;
   Id snapshots;
   std::vector<std::string> adapter_names;
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
@@ -171,10 +179,12 @@ TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header
   hdf5::set_attribute(s.file, "format_version", kTrajectoryVersion);
   hdf5::set_attribute(s.file, "stack", header.stack);
   hdf5::set_attribute(s.file, "complete", std::int64_t{0});
-  write_canonical(s.file, "spec", header.spec_text,
-                  "canonical text of what is to be computed (SPEC.md, Keys)");
-  write_canonical(s.file, "execution", header.execution_text,
-                  "canonical text of how it is computed (SPEC.md, Keys)");
+  if (!header.spec_text.empty())
+    write_canonical(s.file, "spec", header.spec_text,
+                    "canonical text of what is to be computed (SPEC.md, Keys)");
+  if (!header.execution_text.empty())
+    write_canonical(s.file, "execution", header.execution_text,
+                    "canonical text of how it is computed (SPEC.md, Keys)");
   for (const auto& [name, value] : header.provenance) set_provenance(name, value);
   s.sample_ids.resize(static_cast<std::size_t>(header.batch_global));
   if (!header.records_eval) return;
@@ -248,6 +258,29 @@ void TrajectoryWriter::set_render(std::span<const RenderRow> train, std::span<co
                    {"SHA-256", "of the chat template, empty where none was used"});
 }
 
+void TrajectoryWriter::set_render(const SampleSet& train, const SampleSet& held_out,
+                                  std::string_view template_digest, bool with_ids) {
+  const auto rows = [](const SampleSet& samples) {
+    std::vector<RenderRow> list;
+    for (std::int64_t i = 0; i < samples.size(); ++i) list.push_back(render_row(samples, i));
+    return list;
+  };
+  set_render(rows(train), rows(held_out), template_digest);
+  if (!with_ids) return;
+  std::vector<std::int64_t> begin = train.all_begins();
+  for (std::int64_t i = 1; i <= held_out.size(); ++i)
+    begin.push_back(train.all_begins().back() + held_out.all_begins()[i]);
+  std::vector<std::int32_t> ids = train.all_ids();
+  ids.insert(ids.end(), held_out.all_ids().begin(), held_out.all_ids().end());
+  std::vector<std::uint8_t> marks = train.all_targets();
+  marks.insert(marks.end(), held_out.all_targets().begin(), held_out.all_targets().end());
+  const Id group = hdf5::open_group(state_->file, "render");
+  write_column(group, "begin", hdf5::int64_type(), begin,
+               {"tokens", "sample i is ids [begin[i], begin[i+1])", {"sample"}});
+  write_column(group, "ids", hdf5::int32_type(), ids, {"1", "token ids, sample after sample", {"token"}});
+  write_column(group, "targets", hdf5::uint8_type(), marks, {"1", "target mark of each token", {"token"}});
+}
+
 void TrajectoryWriter::set_adapter(std::span<const std::string> names,
                                    std::span<const std::pair<std::int64_t, std::int64_t>> shapes) {
   auto& s = *state_;
@@ -285,6 +318,7 @@ void TrajectoryWriter::set_provenance(const std::string& name, double value) {
 
 void TrajectoryWriter::append_update(const UpdateRow& row) {
   auto& s = *state_;
+  if (!s.updates) misused("an update, but the header says there are none");
   if (row.step != s.last_update + 1)
     misused(cat("update ", row.step, " does not follow update ", s.last_update));
   if (row.sample_ids.size() > s.sample_ids.size())
@@ -293,7 +327,7 @@ void TrajectoryWriter::append_update(const UpdateRow& row) {
   s.last_update = row.step;
   std::fill(s.sample_ids.begin(), s.sample_ids.end(), -1);
   std::copy(row.sample_ids.begin(), row.sample_ids.end(), s.sample_ids.begin());
-  s.updates.put(row.step)
+  s.updates->put(row.step)
       .put(row.optimizer_step)
       .put(row.loss)
       .put(row.n_targets)
@@ -304,7 +338,7 @@ void TrajectoryWriter::append_update(const UpdateRow& row) {
       .put(row.checksum)
       .put(row.seconds)
       .put(row.adapter_checksum);
-  if (!s.sample_ids.empty()) s.updates.put(std::span<const std::int64_t>(s.sample_ids));
+  if (!s.sample_ids.empty()) s.updates->put(std::span<const std::int64_t>(s.sample_ids));
 }
 
 void TrajectoryWriter::append_eval(const EvalRow& row) {

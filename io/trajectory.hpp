@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#include "io/samples.hpp"
+
 namespace tandem {
 
 inline constexpr std::int64_t kTrajectoryVersion = 1;
@@ -24,10 +26,11 @@ inline constexpr std::int64_t kMaxLoadDims = 4;
 
 struct TrajectoryHeader {
   std::string stack = "native";
-  std::string spec_text, execution_text;  // canonical; their digests are computed here
+  std::string spec_text, execution_text;  // canonical; their digests are computed here; "": no such part
   std::int64_t batch_global = 0;          // G: width of /update/sample_ids
   // "arithmetic", "orchestration", "runtime", versions, hosts, ...; more may be set later.
   std::map<std::string, std::string> provenance;
+  bool records_updates = true;    // /update exists
   bool records_eval = true;       // /eval and /memory exist
   bool records_observed = false;  // /observed exists; needs set_adapter
 };
@@ -47,6 +50,8 @@ struct RenderRow {
   std::int64_t n_ids = 0, n_targets = 0;
   std::int64_t last_target_id = -1;  // -1: no target
 };
+
+RenderRow render_row(const SampleSet& samples, std::int64_t i);
 
 struct UpdateRow {
   std::int64_t step = 0;                                   // from 1, each follows the one before
@@ -88,6 +93,9 @@ class TrajectoryWriter {
   void set_load(std::span<const LoadRow> tensors, std::string_view config);
   void set_render(std::span<const RenderRow> train, std::span<const RenderRow> held_out,
                   std::string_view template_digest);
+  // The same from the samples; with_ids: their ids and target marks too.
+  void set_render(const SampleSet& train, const SampleSet& held_out, std::string_view template_digest,
+                  bool with_ids = false);
   // Names "<module>.lora_A.weight" ... and [rows, cols], in the order of every per-tensor column.
   void set_adapter(std::span<const std::string> names,
                    std::span<const std::pair<std::int64_t, std::int64_t>> shapes);

@@ -264,6 +264,15 @@ Trajectory read_untrusted_trajectory(const std::filesystem::path& file) {
   return read_trajectory(file);
 }
 
+std::optional<RenderedSample> read_rendered_sample(const std::filesystem::path& file, std::int64_t i) {
+  const hdf5::Id id = hdf5::open_for_reading(file);
+  const auto group = Node(id, file).group("render");
+  if (!group || !group->has("begin") || !group->has("ids") || !group->has("targets")) return std::nullopt;
+  const auto ends = group->ints_at("begin", i, 2);
+  return RenderedSample{group->ints_at("ids", ends[0], ends[1] - ends[0]),
+                        group->ints_at("targets", ends[0], ends[1] - ends[0])};
+}
+
 std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
                                                std::span<const std::string> names) {
   const hdf5::Id id = hdf5::open_for_reading(file);

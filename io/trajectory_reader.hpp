@@ -80,6 +80,12 @@ Trajectory read_trajectory(const std::filesystem::path& file);
 // first, and its death is an error (kInput) of this one. Not for a process that runs MPI.
 Trajectory read_untrusted_trajectory(const std::filesystem::path& file);
 
+// Token ids and target marks of sample i of /render; nullopt where the file does not hold them.
+struct RenderedSample {
+  std::vector<std::int64_t> ids, targets;
+};
+std::optional<RenderedSample> read_rendered_sample(const std::filesystem::path& file, std::int64_t i);
+
 // One part ("adapter", "m", "v", "gradient") of a snapshot file, tensor by tensor in the order of `names`.
 std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
                                                std::span<const std::string> names);

@@ -20,20 +20,6 @@ TrajectoryHeader header_of(const Config& config, const RunInputs& inputs,
   return header;
 }
 
-std::vector<RenderRow> render_rows(const SampleSet& samples) {
-  std::vector<RenderRow> rows;
-  for (std::int64_t i = 0; i < samples.size(); ++i) {
-    const auto ids = samples.ids(i);
-    const auto marks = samples.targets(i);
-    RenderRow row{samples.digest(i), samples.length(i), 0, -1};
-    row.n_targets = samples.n_scored(i);
-    for (std::size_t p = 1; p < ids.size(); ++p)
-      if (marks[p]) row.last_target_id = ids[p];
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 AdapterConfig adapter_config(const RunSpec& spec) {
   static const std::map<std::string, std::string> kModules = {
       {"q", "q_proj"},       {"k", "k_proj"},   {"v", "v_proj"},      {"o", "o_proj"},
@@ -50,8 +36,7 @@ Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInput
     : folder_(folder), config_(config), lora_(lora),
       writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s) {
   writer_.set_load(weights.load_rows(), inputs.config.echo());
-  writer_.set_render(render_rows(inputs.train.samples), render_rows(inputs.held_out.samples),
-                     inputs.train.report.template_digest);
+  writer_.set_render(inputs.train.samples, inputs.held_out.samples, inputs.train.report.template_digest);
   std::vector<std::string> names;
   std::vector<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const LoraTensor& tensor : lora.tensors()) {

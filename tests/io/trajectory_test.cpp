@@ -185,6 +185,41 @@ TEST(Trajectory, PartsOfARunExistFromTheStartAndOthersNever) {
   EXPECT_EQ(t.parts, (std::vector<std::string>{"execution", "provenance", "spec", "update"}));
 }
 
+TEST(Trajectory, OfRenderingAloneHoldsNothingElse) {
+  const TempFolder folder;
+  SampleSet train, held_out;
+  train.add(std::vector<std::int32_t>{5, 6, 7}, std::vector<std::uint8_t>{1, 1, 0}, 1);
+  train.add(std::vector<std::int32_t>{8}, std::vector<std::uint8_t>{1}, 2);
+  held_out.add(std::vector<std::int32_t>{9, 10}, std::vector<std::uint8_t>{0, 1}, 1);
+  for (const bool with_ids : {false, true}) {
+    TrajectoryHeader header;
+    header.records_updates = header.records_eval = false;
+    header.provenance = {{"data.train", "none"}};
+    TrajectoryWriter writer(folder / "r.h5", header, 10.0);
+    writer.set_render(train, held_out, "", with_ids);
+    EXPECT_THROW(writer.append_update({}), Error);
+    writer.finish();
+    const Trajectory t = read_trajectory(folder / "r.h5");
+    EXPECT_TRUE(t.complete);
+    EXPECT_EQ(t.parts, (std::vector<std::string>{"provenance", "render"}));
+    ASSERT_TRUE(t.render);
+    EXPECT_FALSE(t.updates || t.evals);
+    EXPECT_EQ(t.spec_text + t.execution_text, "");
+    EXPECT_EQ(t.render->n_train, 2);
+    EXPECT_EQ(t.render->digest[2], held_out.digest(0));
+    EXPECT_EQ(t.render->n_ids, (std::vector<std::int64_t>{3, 1, 2}));
+    EXPECT_EQ(t.render->n_targets, (std::vector<std::int64_t>{1, 0, 1}));  // token 0 is never scored
+    EXPECT_EQ(t.render->last_target_id, (std::vector<std::int64_t>{6, -1, 10}));
+    const auto sample = read_rendered_sample(folder / "r.h5", 2);
+    ASSERT_EQ(sample.has_value(), with_ids);
+    if (!sample) continue;
+    EXPECT_EQ(sample->ids, (std::vector<std::int64_t>{9, 10}));
+    EXPECT_EQ(sample->targets, (std::vector<std::int64_t>{0, 1}));
+    EXPECT_EQ(read_rendered_sample(folder / "r.h5", 0)->ids, (std::vector<std::int64_t>{5, 6, 7}));
+    EXPECT_THROW(read_rendered_sample(folder / "r.h5", 3), Error);
+  }
+}
+
 TEST(Trajectory, RefusesRowsThatDoNotFit) {
   TempFolder folder;
   TrajectoryWriter writer(folder / "t.h5", header(), 10.0);
