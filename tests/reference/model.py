@@ -1,9 +1,11 @@
-"""Qwen3 and Llama with LoRA in PyTorch, one sample at a time, differentiated by autograd.
+"""Qwen3, Qwen2 and Llama with LoRA in PyTorch, one sample at a time, differentiated by autograd.
 
 Written from the models' published definitions (SPEC.md, "Model"). Letters: n tokens, h hidden, d
 head_dim, v vocab. Everything is computed in one compute type; where that is float64, SPEC.md's "rounded
 to the compute type" (cos and sin) rounds nothing.
 """
+
+import math
 
 import numpy as np
 import torch
@@ -47,6 +49,8 @@ def base_shapes(config):
         prefix = f"model.layers.{layer}."
         for target, size in projection_sizes(config).items():
             shapes[prefix + MODULES[target] + ".weight"] = size
+            if config.qkv_bias and target in ("q", "k", "v"):
+                shapes[prefix + MODULES[target] + ".bias"] = size[:1]
         shapes[prefix + "input_layernorm.weight"] = (config.hidden,)
         shapes[prefix + "post_attention_layernorm.weight"] = (config.hidden,)
         if config.kind == "qwen3":
@@ -78,10 +82,28 @@ def rms_norm(x, weight, eps):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
-def rope_tables(positions, head_dim, theta, dtype):
-    """cos, sin [n, d/2]: angle = position * theta^(-2i/d) in double."""
-    i = np.arange(head_dim // 2, dtype=np.float64)
-    angle = np.asarray(positions, dtype=np.float64)[:, None] * theta ** (-2.0 * i / head_dim)[None, :]
+def rope_frequencies(config):
+    """[d/2] in double: theta^(-2i/d), scaled as Llama 3 does where the configuration asks for it.
+
+    Llama 3: a wave longer than original/low_freq_factor is slowed down by the factor, one shorter than
+    original/high_freq_factor is kept; between them both are mixed, linearly in original/wavelength.
+    """
+    i = np.arange(config.head_dim // 2, dtype=np.float64)
+    frequencies = config.rope_theta ** (-2.0 * i / config.head_dim)
+    s = config.scaling
+    if s is None:
+        return frequencies
+    original = s.original_max_position_embeddings
+    wavelengths = 2.0 * math.pi / frequencies
+    smooth = (original / wavelengths - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)
+    mixed = (1.0 - smooth) * frequencies / s.factor + smooth * frequencies
+    scaled = np.where(wavelengths > original / s.low_freq_factor, frequencies / s.factor, mixed)
+    return np.where(wavelengths < original / s.high_freq_factor, frequencies, scaled)
+
+
+def rope_tables(positions, frequencies, dtype):
+    """cos, sin [n, d/2]: angle = position * frequency in double."""
+    angle = np.asarray(positions, dtype=np.float64)[:, None] * frequencies[None, :]
     return torch.from_numpy(np.cos(angle)).to(dtype), torch.from_numpy(np.sin(angle)).to(dtype)
 
 
@@ -112,8 +134,12 @@ class Model:
         self.w = {name: torch.from_numpy(np.array(tensors[name].values)).to(dtype) for name in expected}
 
     def project(self, x, module, adapter, scale, kept):
-        """W x + scale * (B (A drop(x))). x [n, in]; kept: module -> (mask [n, in], 1/(1-p)) or None."""
+        """W x + bias + scale * (B (A drop(x))). x [n, in]; kept: module -> (mask [n, in], 1/(1-p)) or
+        None.
+        """
         y = x @ self.w[module + ".weight"].T
+        if module + ".bias" in self.w:
+            y = y + self.w[module + ".bias"]
         a = adapter.get(module + ".lora_A.weight") if adapter else None
         if a is None:
             return y
@@ -146,7 +172,7 @@ class Model:
         c, n = self.config, len(ids)
         positions = np.arange(n) if positions is None else positions
         mask = torch.ones(n, n, dtype=torch.bool).tril() if mask is None else mask
-        cos, sin = rope_tables(positions, c.head_dim, c.rope_theta, self.dtype)
+        cos, sin = rope_tables(positions, rope_frequencies(c), self.dtype)
         x = self.w["model.embed_tokens.weight"][torch.as_tensor(np.asarray(ids))]
         for layer in range(c.layers):
             prefix = f"model.layers.{layer}."

@@ -1,10 +1,11 @@
-"""Reads the reference's inputs: config.json, safetensors, tokenised JSONL rows, a PEFT adapter."""
+"""Reads the reference's inputs: config.json, safetensors and shards, tokenised JSONL rows, a PEFT adapter."""
 
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
@@ -59,6 +60,35 @@ def read_safetensors(path):
     return tensors
 
 
+def read_model_tensors(folder):
+    """{name: Tensor} of model.safetensors, else of the shards under model.safetensors.index.json."""
+    folder = Path(folder)
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists() or not index.exists():
+        return read_safetensors(folder / "model.safetensors")
+    shard_of = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    tensors = {}
+    for shard in sorted(set(shard_of.values())):
+        for name, tensor in read_safetensors(folder / shard).items():
+            if shard_of.get(name) != shard:
+                raise InputError(f"{index}: {name} lies in {shard}, the index says {shard_of.get(name)}")
+            tensors[name] = tensor
+    missing = sorted(set(shard_of) - set(tensors))
+    if missing:
+        raise InputError(f"{index}: {missing[0]} is not in {shard_of[missing[0]]}")
+    return tensors
+
+
+@dataclass
+class Llama3Rope:
+    """Llama 3's scaling of the rotary frequencies, as its config.json names the values."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+
 @dataclass
 class ModelConfig:
     kind: str
@@ -72,20 +102,27 @@ class ModelConfig:
     rope_theta: float
     eps: float
     tied: bool
+    scaling: Optional[Llama3Rope] = None
+
+    @property
+    def qkv_bias(self):
+        return self.kind == "qwen2"
 
 
 def read_config(path):
     """Defaults and refusals as in SPEC.md, "Model"."""
     c = json.loads(Path(path).read_text(encoding="utf-8"))
     kind = c.get("model_type")
-    if kind not in ("qwen3", "llama"):
-        raise InputError(f"{path}: model_type {kind!r}; qwen3 and llama are known")
-    rope = c.get("rope_parameters") or {}
-    scaling = c.get("rope_scaling") or {}
-    if scaling or rope.get("rope_type", "default") != "default":
-        raise InputError(f"{path}: rope scaling is not part of the specification")
+    if kind not in ("qwen3", "qwen2", "llama"):
+        raise InputError(f"{path}: model_type {kind!r}; qwen3, qwen2 and llama are known")
+    # Old configurations hold rope_theta and rope_scaling, new ones both in rope_parameters.
+    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type not in ("default", "llama3"):
+        raise InputError(f"{path}: rope scaling {rope_type!r} is not part of the specification")
+    llama3 = {f.name: rope[f.name] for f in fields(Llama3Rope)} if rope_type == "llama3" else None
     if c.get("attention_bias") or c.get("mlp_bias") or c.get("use_sliding_window"):
-        raise InputError(f"{path}: biases and sliding windows are not part of the specification")
+        raise InputError(f"{path}: such biases and sliding windows are not part of the specification")
     if c.get("hidden_act", "silu") != "silu":
         raise InputError(f"{path}: hidden_act {c['hidden_act']!r}; silu is known")
     hidden, heads = c["hidden_size"], c["num_attention_heads"]
@@ -102,6 +139,7 @@ def read_config(path):
         rope_theta=float(rope.get("rope_theta", c.get("rope_theta", 1e4))),
         eps=float(c.get("rms_norm_eps", 1e-6)),
         tied=bool(c.get("tie_word_embeddings", False)),
+        scaling=Llama3Rope(**llama3) if llama3 else None,
     )
 
 

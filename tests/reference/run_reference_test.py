@@ -68,6 +68,20 @@ CASES = {
         "optim.beta2": 0.95,
         "data.max_tokens": 30,
     },
+    "llama3-dropout": {
+        "lora.rank": 6,
+        "lora.alpha": 12.0,
+        "lora.dropout": 0.3,
+        "seed.dropout": 77,
+        "optim.clip": 0.3,
+    },
+    "qwen2-shards": {
+        "lora.rank": 4,
+        "lora.alpha": 8.0,
+        "lora.targets": "q,k,v,o,down",
+        "lora.dropout": 0.1,
+        "optim.clip": 0.2,
+    },
     "fresh-model": {"lora.rank": 8, "lora.alpha": 16.0, "optim.weight_decay": 0.01, "optim.clip": 0.01},
 }
 
@@ -77,6 +91,10 @@ def make_model(case, tandem, folder):
         tiny_models.write_model(folder, tiny_models.QWEN3_TIED, 1, bf16=True)
     elif case == "llama-gqa":
         tiny_models.write_model(folder, tiny_models.LLAMA_UNTIED, 2)
+    elif case == "llama3-dropout":
+        tiny_models.write_model(folder, tiny_models.LLAMA3_SCALED, 6)
+    elif case == "qwen2-shards":
+        tiny_models.write_model(folder, tiny_models.QWEN2_UNTIED, 7, bf16=True, shards=3)
     else:
         subprocess.run([tandem, "init-model", "--preset", "tiny", "--seed", "5", "--out", folder], check=True)
 

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -27,13 +28,38 @@ import random_numbers
 import stack
 import tandem_reference
 import tiny_models
-from model_files import InputError, Sample, read_config, read_safetensors, read_samples
+from model_files import (
+    InputError,
+    Llama3Rope,
+    Sample,
+    read_config,
+    read_model_tensors,
+    read_safetensors,
+    read_samples,
+)
 from optimizer import AdamW, clip_factor, gradient_norm
 from run_spec import RunSpec, SpecError, adapter_checksum, adapter_digest, model_digest, sha256_file
 from trajectory import Reader
 
 DATA = Path(os.environ.get("TANDEM_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-CONFIGS = (tiny_models.QWEN3_TIED, tiny_models.LLAMA_UNTIED)
+CONFIGS = (
+    tiny_models.QWEN3_TIED,
+    tiny_models.LLAMA_UNTIED,
+    tiny_models.LLAMA3_SCALED,
+    tiny_models.QWEN2_UNTIED,
+)
+
+# Rotary frequencies of Llama 3.2 1B as transformers 5.24.0 holds them, in float32; 15 to 17 are mixed ones.
+PUBLISHED_FREQUENCIES = {
+    0: 1.0,
+    1: 0.663601279258728,
+    14: 0.0032114461064338684,
+    15: 0.0012905480107292533,
+    16: 0.000429556705057621,
+    17: 9.708286233944818e-05,
+    18: 1.9461638657958247e-05,
+    31: 9.418306490260875e-08,
+}
 
 
 def make_model(folder, config, seed=1, bf16=False):
@@ -168,6 +194,21 @@ class Files(TemporaryFolder):
             with self.assertRaises(InputError):
                 read_safetensors(path)
 
+    def test_shards_are_one_model(self):
+        config = tiny_models.QWEN2_UNTIED
+        tiny_models.write_model(self.folder / "a", config, 4, bf16=True)
+        tiny_models.write_model(self.folder / "b", config, 4, bf16=True, shards=3)
+        one, shards = (read_model_tensors(self.folder / name) for name in "ab")
+        self.assertEqual(len(list((self.folder / "b").glob("*.safetensors"))), 3)
+        self.assertEqual({n: t.digest for n, t in one.items()}, {n: t.digest for n, t in shards.items()})
+        index = self.folder / "b" / "model.safetensors.index.json"
+        for old, new in (("model.norm.weight", "model.other.weight"), ("00001-of", "00002-of")):
+            original = index.read_text()
+            index.write_text(original.replace(old, new, 1))
+            with self.assertRaises(InputError):
+                read_model_tensors(self.folder / "b")
+            index.write_text(original)
+
     def test_missing_and_unknown_tensors_are_refused(self):
         make_model(self.folder, tiny_models.LLAMA_UNTIED)
         tensors = read_safetensors(self.folder / "model.safetensors")
@@ -203,15 +244,25 @@ def slow_nll(model, ids, scored, adapter, scale):
         y = w[module + ".weight"] @ x
         if module + ".lora_A.weight" in ab:
             y = y + scale * (ab[module + ".lora_B.weight"] @ (ab[module + ".lora_A.weight"] @ x))
-        return y
+        return y + w.get(module + ".bias", 0.0)
 
     def norm(x, weight):
         return weight * x / math.sqrt(sum(v * v for v in x) / len(x) + c.eps)
 
+    def frequency(i):
+        f, s = c.rope_theta ** (-2.0 * i / c.head_dim), c.scaling
+        if s is None:
+            return f
+        turns = s.original_max_position_embeddings * f / (2.0 * math.pi)  # in the original context
+        if turns < s.low_freq_factor or turns > s.high_freq_factor:
+            return f / s.factor if turns < s.low_freq_factor else f
+        kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)
+        return f / s.factor + kept * (f - f / s.factor)
+
     def rotate(x, position):
         half = c.head_dim // 2
         turned = [
-            complex(x[i], x[i + half]) * np.exp(1j * position * c.rope_theta ** (-2.0 * i / c.head_dim))
+            complex(x[i], x[i + half]) * np.exp(1j * position * frequency(i))
             for i in range(half)
         ]
         return np.array([z.real for z in turned] + [z.imag for z in turned])
@@ -254,6 +305,14 @@ def slow_nll(model, ids, scored, adapter, scale):
 
 
 class Forward(TemporaryFolder):
+    def test_llama_3_frequencies_are_the_published_ones(self):
+        config = replace(
+            tiny_models.LLAMA_UNTIED, head_dim=64, rope_theta=5e5, scaling=Llama3Rope(32.0, 1.0, 4.0, 8192)
+        )
+        frequencies = models.rope_frequencies(config)
+        for i, published in PUBLISHED_FREQUENCIES.items():
+            self.assertLessEqual(abs(frequencies[i] - published), 5e-7 * published, i)
+
     def test_second_forward_pass_agrees(self):
         for config in CONFIGS:
             model, adapter = make_model(self.folder, config), random_adapter(config, 2)
@@ -317,7 +376,7 @@ class Gradient(TemporaryFolder):
         """Along a unit direction: error h^4 f'''''/30 + 1.5 u |f|/h, below 1e-9 for h = 1e-3 and f of a few
         nats.
         """
-        tiny_models.write_model(self.folder / "m", config, 1)
+        tiny_models.write_model(self.folder / "m", config, 1, shards=2 if config.kind == "qwen2" else 1)
         tiny_models.write_rows(self.folder / "rows.jsonl", 4, config.vocab, 2, longest=12)
         spec = RunSpec(f"lora.rank = 3\nlora.alpha = 3.0\nlora.dropout = {dropout}\nseed.dropout = 5\n")
         run = stack.Run(spec, self.folder / "m", self.folder / "rows.jsonl")

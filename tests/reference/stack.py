@@ -12,7 +12,7 @@ import torch
 
 import model as models
 import random_numbers
-from model_files import InputError, read_config, read_peft_adapter, read_safetensors, read_samples
+from model_files import InputError, read_config, read_model_tensors, read_peft_adapter, read_samples
 from optimizer import clip_factor, gradient_norm
 from run_spec import adapter_checksum, adapter_digest, text_digest
 from trajectory import Writer, now
@@ -43,7 +43,7 @@ class Run:
         self.spec, self.dtype = spec, dtype
         folder = Path(model_folder)
         self.config = read_config(folder / "config.json")
-        self.tensors = read_safetensors(folder / "model.safetensors")
+        self.tensors = read_model_tensors(folder)
         self.model = models.Model(self.config, self.tensors, dtype)
         limits = spec["data.max_tokens"], spec["data.truncate"], self.config.vocab
         self.train = read_samples(train, *limits)
