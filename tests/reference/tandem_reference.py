@@ -75,7 +75,7 @@ def parse_arguments(argv):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--spec", required=True, help="canonical text, from `tandem spec --config F`")
-    parser.add_argument("--model", required=True, help="folder with config.json and one safetensors file or shards")
+    parser.add_argument("--model", required=True, help="config.json and one safetensors file or shards")
     parser.add_argument("--train", required=True, help="tokenised JSONL rows")
     parser.add_argument("--held-out", help="tokenised JSONL rows; none: no evaluation")
     parser.add_argument("--lora-init", help="folder of a PEFT adapter; none: drawn from the seed")
