@@ -20,7 +20,7 @@ class CpuContext {
   const int threads;
 
   // Floats of scratch a thread has: two blocks of attention scores.
-  static constexpr std::int64_t kScratchFloats = 2 * 128 * 512;
+  static constexpr std::int64_t kScratchFloats = std::int64_t{2} * 128 * 512;
   float* scratch(int thread) const { return scratch_ + thread * kScratchFloats; }
 
  private:
