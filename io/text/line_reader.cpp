@@ -9,33 +9,33 @@
 
 namespace tandem {
 
-LineReader::LineReader(const std::filesystem::path& file)
-    : name_(file.string()), in_(file, std::ios::binary) {
-  if (!in_) throw Error(ErrorKind::kInput, cat(name_, ": cannot be opened for reading"));
+std::ifstream open_text_file(const std::filesystem::path& file) {
+  const auto refuse = [&](const char* what) { throw Error(ErrorKind::kInput, cat(file.string(), ": ", what)); };
+  std::ifstream in(file, std::ios::binary);
+  if (!in) refuse("cannot be opened for reading");
   // Data files are read more than once: for their digest, for their rows.
-  if (!std::filesystem::is_regular_file(file))
-    throw Error(ErrorKind::kInput, cat(name_, ": is no regular file"));
-  bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(file));
-  check_begin();
-}
-
-double LineReader::share_read() const {
-  return bytes_ > 0 ? std::min(1.0, static_cast<double>(offset_) / static_cast<double>(bytes_)) : 1.0;
-}
-
-void LineReader::check_begin() {
+  if (!std::filesystem::is_regular_file(file)) refuse("is no regular file");
   std::array<char, 4> buffer{};
-  in_.read(buffer.data(), buffer.size());
-  const std::string_view begin(buffer.data(), static_cast<std::size_t>(in_.gcount()));
-  const auto refuse = [&](const char* what) { throw Error(ErrorKind::kInput, cat(name_, ": ", what)); };
+  in.read(buffer.data(), buffer.size());
+  const std::string_view begin(buffer.data(), static_cast<std::size_t>(in.gcount()));
   if (begin.starts_with("\x1F\x8B")) refuse("is compressed (gzip); unpack it with gunzip");
   if (begin.starts_with("\x28\xB5\x2F\xFD")) refuse("is compressed (zstd); unpack it with unzstd");
   if (begin.starts_with("\xFF\xFE") || begin.starts_with("\xFE\xFF") ||
       begin.find('\0') != std::string_view::npos)
     refuse("is UTF-16 or UTF-32 (or no text) at byte offset 0; convert it to UTF-8");
-  if (begin.starts_with("\xEF\xBB\xBF")) offset_ = 3;
-  in_.clear();
-  in_.seekg(offset_);
+  in.clear();
+  in.seekg(begin.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  return in;
+}
+
+LineReader::LineReader(const std::filesystem::path& file)
+    : name_(file.string()),
+      in_(open_text_file(file)),
+      offset_(in_.tellg()),
+      bytes_(static_cast<std::int64_t>(std::filesystem::file_size(file))) {}
+
+double LineReader::share_read() const {
+  return bytes_ > 0 ? std::min(1.0, static_cast<double>(offset_) / static_cast<double>(bytes_)) : 1.0;
 }
 
 std::vector<Line> LineReader::next_block(std::size_t bytes) {

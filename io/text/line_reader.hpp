@@ -9,6 +9,10 @@
 
 namespace tandem {
 
+// Open behind a UTF-8 byte order mark, where there is one. Throws kInput naming the file where it cannot be
+// read, is no regular file, is compressed or is UTF-16 or UTF-32.
+std::ifstream open_text_file(const std::filesystem::path& file);
+
 struct Line {
   std::string text;         // without its end
   std::int64_t number = 0;  // 1-based
@@ -17,8 +21,7 @@ struct Line {
 
 class LineReader {
  public:
-  // Skips a UTF-8 byte order mark at the file's begin. Throws kInput naming the file where it cannot be read,
-  // is compressed or is UTF-16 or UTF-32.
+  // Throws kInput as open_text_file does.
   explicit LineReader(const std::filesystem::path& file);
 
   // The next lines, about `bytes` of them together, blank ones (white space only) left out; empty at the end.
@@ -28,8 +31,6 @@ class LineReader {
   double share_read() const;
 
  private:
-  void check_begin();
-
   std::string name_;
   std::ifstream in_;
   std::int64_t number_ = 0, offset_ = 0, blank_ = 0, bytes_ = 0;

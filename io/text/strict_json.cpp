@@ -132,14 +132,19 @@ class Builder {
   std::string error_;
 };
 
-[[noreturn]] void fail_at(std::string_view text, std::size_t at, const std::string& file, std::int64_t line,
-                          const std::string& what) {
+struct Place {
+  const std::string& file;
+  std::int64_t line, column;
+};
+
+[[noreturn]] void fail_at(std::string_view text, std::size_t at, const Place& place, const std::string& what) {
   at = std::min(at, text.size());
   const std::string_view before = text.substr(0, at);
-  line += std::count(before.begin(), before.end(), '\n');
+  const auto line = place.line + std::count(before.begin(), before.end(), '\n');
   const auto newline = before.rfind('\n');
-  const std::size_t column = newline == std::string_view::npos ? at + 1 : at - newline;
-  throw Error(ErrorKind::kInput, cat(file, " line ", line, " column ", column, ": ", what));
+  const std::int64_t column = newline == std::string_view::npos ? place.column + static_cast<std::int64_t>(at)
+                                                                : static_cast<std::int64_t>(at - newline);
+  throw Error(ErrorKind::kInput, cat(place.file, " line ", line, " column ", column, ": ", what));
 }
 
 // The library's text spans lines where it quotes control characters; ours is one line.
@@ -151,17 +156,19 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-nlohmann::json parse_strict_json(std::string_view text, const std::string& file, std::int64_t line) {
-  if (const auto bad = first_invalid_utf8(text)) fail_at(text, *bad, file, line, "not valid UTF-8");
+nlohmann::json parse_strict_json(std::string_view text, const std::string& file, std::int64_t line,
+                                 std::int64_t column) {
+  const Place place{file, line, column};
+  if (const auto bad = first_invalid_utf8(text)) fail_at(text, *bad, place, "not valid UTF-8");
   // The library would skip it, on every line.
   if (text.starts_with("\xEF\xBB\xBF"))
-    fail_at(text, 0, file, line, "begins with a byte order mark (U+FEFF)");
+    fail_at(text, 0, place, "begins with a byte order mark (U+FEFF)");
   const char* seen = text.data();
   const char* end = text.data() + text.size();
   Builder builder(text, &seen);
   const bool good =
       json::sax_parse(CountingIterator(text.data(), &seen), CountingIterator(end, &seen), &builder);
-  if (!good) fail_at(text, builder.error_at(), file, line, one_line(builder.error()));
+  if (!good) fail_at(text, builder.error_at(), place, one_line(builder.error()));
   return std::move(builder.value());
 }
 

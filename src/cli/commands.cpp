@@ -9,6 +9,7 @@
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/plan_command.hpp"
+#include "src/cli/prepare_command.hpp"
 #include "src/cli/render_command.hpp"
 #include "src/cli/spec_command.hpp"
 #include "src/cli/tokenize_command.hpp"
@@ -68,6 +69,10 @@ int run_init_model(const Arguments& arguments) {
   return init_model_command(options, std::cout);
 }
 
+int run_prepare(const Arguments& arguments) {
+  return prepare_command(prepare_options(arguments), arguments.has("json"), std::cout, std::cerr);
+}
+
 int run_tokenize(const Arguments& arguments) {
   return tokenize_command(arguments.get("model"), std::cin, std::cout);
 }
@@ -124,6 +129,26 @@ std::vector<Command> make_commands() {
                    {"vocab", "N", "rows of embedding and head"},
                    {"tied", "BOOL", "true: the head is the embedding"}},
        .run = run_init_model},
+      {.name = "prepare",
+       .summary = "public clinical questions to rows for training",
+       .usage = "--from SOURCE:FILE [--from ...] --out DIR [options]",
+       .about = "Reads MedMCQA, MedQA and PubMedQA as their authors publish them, leaves out duplicates\n"
+                "and what cannot be used, and writes DIR/train.jsonl, DIR/held_out.jsonl and\n"
+                "DIR/prepare.json. Prints where every row went. configs/prompts/ has the wording and\n"
+                "the rules.\n",
+       .example = "tandem prepare --from medqa:configs/tiny_medqa.jsonl --held-out 0.3 --out runs/prepared",
+       .options = {{"from", "SOURCE:FILE", "a file of medmcqa, medqa or pubmedqa; may be given again, and of two equal "
+                    "questions the first is kept", true, "", true},
+                   {"out", "DIR", "the new folder; must be absent or empty", true},
+                   {"held-out", "SHARE", "of the questions, from 0 to below 1 (default 0.02); a question's own text "
+                    "decides, so no row changes sides when a source is added"},
+                   {"data.target", "WORD", "explanation_or_answer (default): without an explanation the answer as a "
+                    "sentence; explanation: such rows are left out"},
+                   {"cop-base", "N", "whether MedMCQA's `cop` counts from 0 or 1, where its file does not show it"},
+                   {"prompts", "DIR", "texts to use instead of the built-in ones, as configs/prompts/ has them"},
+                   {"overwrite", "", "replace what an earlier prepare left in DIR"},
+                   {"json", "", "print the report as JSON (as in DIR/prepare.json), not as a table"}},
+       .run = run_prepare},
       {.name = "tokenize",
        .summary = "text to token ids",
        .usage = "--model DIR < TEXTS",

@@ -80,6 +80,10 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
       continue;
     }
     const OptionHelp* option = find_option(command, part.string_key);
+    if (option && option->repeatable) {
+      arguments.lists[option->name].push_back(part.value.front());
+      continue;
+    }
     const bool is_key = !option || !option->key.empty();
     const std::string name = option && is_key ? option->key : part.string_key;
     if (is_key ? arguments.keys.contains(name) : arguments.has(name))
@@ -92,7 +96,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   if (arguments.help) return arguments;
 
   for (const OptionHelp& option : command.options)
-    if (option.required &&
+    if (option.required && !arguments.lists.contains(option.name) &&
         !(option.key.empty() ? arguments.has(option.name) : arguments.keys.contains(option.key)))
       refuse(command, cat("--", option.name, " ", option.argument, " is missing: ", option.help));
   for (const auto& [name, value] : arguments.options)

@@ -17,10 +17,12 @@ struct OptionHelp {
   std::string help;
   bool required = false;
   std::string key = {};  // a short name for this key: --model for model.path
+  bool repeatable = false;
 };
 
 struct Arguments {
   std::map<std::string, std::string> options;  // by name; switches that are given have the value ""
+  std::map<std::string, std::vector<std::string>> lists;  // repeatable options, in the order given
   std::vector<std::string> positional;
   Settings keys;
   bool help = false;
