@@ -51,7 +51,8 @@ ordered_json json_of(const SourceAccount& account, bool with_lines) {
   ordered_json object;
   object["rows"] = account.rows;
   object["train"] = {{"explanation", fate(Fate::kTrainExplanation)}, {"answer", fate(Fate::kTrainAnswer)}};
-  object["held_out"] = {{"explanation", fate(Fate::kHeldOutExplanation)}, {"answer", fate(Fate::kHeldOutAnswer)}};
+  object["held_out"] = {{"explanation", fate(Fate::kHeldOutExplanation)},
+                        {"answer", fate(Fate::kHeldOutAnswer)}};
   object["duplicates"] = {{"exact, same file", fate(Fate::kExactSameFile)},
                           {"folded, same file", fate(Fate::kFoldedSameFile)},
                           {"exact, other file", fate(Fate::kExactOtherFile)},
@@ -100,12 +101,15 @@ std::vector<std::int64_t> rows_by_fate(const SourceAccount& account) {
 }  // namespace
 
 std::string name_of_fate(std::size_t fate) {
-  constexpr std::array<const char*, kRejected> kNames = {
-      "train: explanation",           "train: answer",
-      "held out: explanation",        "held out: answer",
-      "duplicate: exact, same file",  "duplicate: folded, same file",
-      "duplicate: exact, other file", "duplicate: folded, other file",
-      "duplicate: text of a held-out row"};
+  constexpr std::array<const char*, kRejected> kNames = {"train: explanation",
+                                                         "train: answer",
+                                                         "held out: explanation",
+                                                         "held out: answer",
+                                                         "duplicate: exact, same file",
+                                                         "duplicate: folded, same file",
+                                                         "duplicate: exact, other file",
+                                                         "duplicate: folded, other file",
+                                                         "duplicate: text of a held-out row"};
   if (fate < kRejected) return kNames[fate];
   return cat("rejected: ", name_of(static_cast<Reason>(fate - kRejected)));
 }
@@ -121,8 +125,9 @@ SourceAccount PrepareReport::total() const {
   for (const SourceAccount& source : sources) {
     all.rows += source.rows;
     for (std::size_t i = 0; i < kFates; ++i) all.fates[i].add(source.fates[i]);
-    for (const auto member : {&SourceAccount::changed, &SourceAccount::equal_options, &SourceAccount::letters_left_out,
-                              &SourceAccount::letters_disagree, &SourceAccount::conflicting})
+    for (const auto member :
+         {&SourceAccount::changed, &SourceAccount::equal_options, &SourceAccount::letters_left_out,
+          &SourceAccount::letters_disagree, &SourceAccount::conflicting})
       (all.*member).add(source.*member);
   }
   return all;
@@ -148,7 +153,8 @@ std::string table_of(const PrepareReport& report) {
   std::vector<SourceAccount> columns = report.sources;
   std::string text;
   for (std::size_t i = 0; i < columns.size(); ++i)
-    text += cat(labels[i], ": ", columns[i].file, columns[i].evidence.empty() ? "" : "; ", columns[i].evidence, "\n");
+    text += cat(labels[i], ": ", columns[i].file, columns[i].evidence.empty() ? "" : "; ",
+                columns[i].evidence, "\n");
   columns.push_back(report.total());
   labels.emplace_back("all");
 
@@ -158,7 +164,8 @@ std::string table_of(const PrepareReport& report) {
   for (std::size_t i = 0; i < columns.size(); ++i) {
     head.insert(head.end(), {labels[i], ""});
     last.insert(last.end(), {cat(columns[i].rows), columns[i].rows > 0 ? "100.0 %" : ""});
-    shares.push_back(columns[i].rows > 0 ? tenths_of(rows_by_fate(columns[i])) : std::vector<std::int64_t>(kFates));
+    shares.push_back(columns[i].rows > 0 ? tenths_of(rows_by_fate(columns[i]))
+                                         : std::vector<std::int64_t>(kFates));
   }
   table.row(head);
   const SourceAccount& all = columns.back();
@@ -219,8 +226,8 @@ std::string study_deviation(const PrepareReport& report) {
     const auto hundredths = static_cast<std::int64_t>(share * 100 + (share < 0 ? -0.5 : 0.5));
     const std::int64_t size = std::abs(hundredths);
     table.row({what, cat(theirs), cat(ours),
-               cat(ours >= theirs ? "+" : "", ours - theirs, " (", hundredths < 0 ? "-" : "+", size / 100, ".",
-                   size % 100 < 10 ? "0" : "", size % 100, " %)")});
+               cat(ours >= theirs ? "+" : "", ours - theirs, " (", hundredths < 0 ? "-" : "+", size / 100,
+                   ".", size % 100 < 10 ? "0" : "", size % 100, " %)")});
   };
   compare("train", study.train, all.train());
   compare("held out", study.held_out, all.held_out());

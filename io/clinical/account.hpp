@@ -17,8 +17,8 @@ enum class Fate {
   kTrainAnswer,
   kHeldOutExplanation,
   kHeldOutAnswer,
-  kExactSameFile,    // both turns equal those of an earlier row
-  kFoldedSameFile,   // the same question under folding
+  kExactSameFile,   // both turns equal those of an earlier row
+  kFoldedSameFile,  // the same question under folding
   kExactOtherFile,
   kFoldedOtherFile,
   kHeldOutText,  // left out of train: its explanation or abstract is that of a held-out row
@@ -45,15 +45,17 @@ struct SourceAccount {
   std::array<Tally, kFates> fates;
 
   // Observations on rows that were not rejected.
-  Tally changed;            // by clean_text
-  Tally equal_options;      // two options with the same text
-  Tally letters_left_out;   // explanations that began by announcing an option's letter
-  Tally letters_disagree;   // of those: another letter than the right option's
-  Tally conflicting;        // duplicates of a row with the same options and another right one
+  Tally changed;           // by clean_text
+  Tally equal_options;     // two options with the same text
+  Tally letters_left_out;  // explanations that began by announcing an option's letter
+  Tally letters_disagree;  // of those: another letter than the right option's
+  Tally conflicting;       // duplicates of a row with the same options and another right one
 
   const Tally& fate(Fate which) const { return fates[static_cast<std::size_t>(which)]; }
   std::int64_t train() const { return fate(Fate::kTrainExplanation).rows + fate(Fate::kTrainAnswer).rows; }
-  std::int64_t held_out() const { return fate(Fate::kHeldOutExplanation).rows + fate(Fate::kHeldOutAnswer).rows; }
+  std::int64_t held_out() const {
+    return fate(Fate::kHeldOutExplanation).rows + fate(Fate::kHeldOutAnswer).rows;
+  }
   std::int64_t accounted() const;
 };
 
@@ -66,7 +68,7 @@ struct OutputFile {
 struct PrepareReport {
   std::vector<SourceAccount> sources;
   std::vector<OutputFile> outputs;
-  std::string target;      // data.target
+  std::string target;  // data.target
   double held_out_share = 0;
   std::vector<std::pair<std::string, std::string>> prompts;  // file name, SHA-256
 

@@ -47,7 +47,8 @@ class Cursor {
 // The letter must not be a word's beginning.
 bool stands_alone(const Cursor& cursor) {
   const char next = cursor.peek(1);
-  const bool glued = is_upper(cursor.peek()) && is_upper(next) && is_lower(cursor.peek(2)) && is_lower(cursor.peek(3));
+  const bool glued =
+      is_upper(cursor.peek()) && is_upper(next) && is_lower(cursor.peek(2)) && is_lower(cursor.peek(3));
   // "a patient ..." and "A patient ..." are sentences; "D All" is an announcement.
   if (next == ' ') {
     const char after = cursor.peek(2);
@@ -56,7 +57,8 @@ bool stands_alone(const Cursor& cursor) {
   }
   // "B-cell", "C3": names. "c- Pyruvate", "C-": announcements.
   if (next == '-') return cursor.peek(2) == ' ' || cursor.peek(2) == '\0';
-  return glued || !(is_lower(next) || is_upper(next) || is_digit(next) || is_high(next) || next == '+' || next == '/');
+  return glued ||
+         !(is_lower(next) || is_upper(next) || is_digit(next) || is_high(next) || next == '+' || next == '/');
 }
 
 // False, and the cursor anywhere, where the text begins otherwise.

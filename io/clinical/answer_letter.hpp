@@ -1,4 +1,5 @@
-// MedMCQA's explanations often begin by announcing the option: "Ans. is 'c' i.e., Miotic", "Answer- B. Melanoma".
+// MedMCQA's explanations often begin by announcing the option: "Ans. is 'c' i.e., Miotic", "Answer- B.
+// Melanoma".
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,12 @@ struct AnnouncedOption {
 };
 
 // An announcement at the text's begin: a word for "answer", then one letter from A to E that stands alone (or
-// is glued to a capitalised word, as in "Answer- BRadioactive"). Not "Ans. Diclofenac", nor "Answer- CT scan".
+// is glued to a capitalised word, as in "Answer- BRadioactive"). Not "Ans. Diclofenac", nor "Answer- CT
+// scan".
 std::optional<AnnouncedOption> announced_option(std::string_view text);
 
-// Bytes of a word for "answer" and the signs behind it at the text's begin, "Ans. is "; 0 where there is none.
+// Bytes of a word for "answer" and the signs behind it at the text's begin, "Ans. is "; 0 where there is
+// none.
 std::size_t announcing_words(std::string_view text);
 
 }  // namespace tandem

@@ -49,8 +49,9 @@ std::string context_lines(const std::vector<ContextPart>& context) {
   return text;
 }
 
-// "B i.e. Lupus vulgaris", "Ans. D-First line defence": bytes before the answer, where its own letter and then its
-// own text begin the explanation; else 0. Without a word that announces it, a sign must follow the letter.
+// "B i.e. Lupus vulgaris", "Ans. D-First line defence": bytes before the answer, where its own letter and
+// then its own text begin the explanation; else 0. Without a word that announces it, a sign must follow the
+// letter.
 std::size_t leading_letter(std::string_view text, std::size_t right, std::string_view folded_answer) {
   std::size_t at = announcing_words(text);
   const bool announced = at > 0;
@@ -122,8 +123,9 @@ std::variant<ConvertedItem, Reason> Converter::convert(ClinicalItem item) const 
   if (!result.is_explanation && !answers_) return Reason::kNoExplanation;
   if (!result.is_explanation && answer.empty()) return Reason::kNoAnswer;
 
-  result.user = choice ? prompts_.choice.fill({{"question", item.question}, {"options", option_lines(item.options)}})
-                       : prompts_.abstract.fill({{"context", context}, {"question", item.question}});
+  result.user =
+      choice ? prompts_.choice.fill({{"question", item.question}, {"options", option_lines(item.options)}})
+             : prompts_.abstract.fill({{"context", context}, {"question", item.question}});
   if (result.is_explanation)
     result.assistant = std::move(item.explanation);
   else

@@ -18,20 +18,20 @@ struct ConvertedItem {
 
   TextKey question;  // of the folded question
   TextKey exact;     // of both turns as written
-  // Of folded texts: question, abstract and right answer; question, abstract and options in any order. Rows that
-  // share one of them are one question.
+  // Of folded texts: question, abstract and right answer; question, abstract and options in any order. Rows
+  // that share one of them are one question.
   TextKey by_answer, by_options;
   // Folded explanation and abstract: long texts that must not stand on both sides.
   std::array<std::optional<TextKey>, 2> long_texts;
 
   // For the report.
-  bool changed = false;        // clean_text changed one of the texts
-  bool equal_options = false;  // two options are the same text
+  bool changed = false;                                  // clean_text changed one of the texts
+  bool equal_options = false;                            // two options are the same text
   bool letter_announced = false, letter_agrees = false;  // the explanation began with an option's letter
 };
 
-// Targets are written text: an option's letter that an explanation begins with is left out, and an explanation
-// that says no more than the answer counts as none.
+// Targets are written text: an option's letter that an explanation begins with is left out, and an
+// explanation that says no more than the answer counts as none.
 class Converter {
  public:
   // `answers`: rows without an explanation get the answer as a sentence; else they are left out.

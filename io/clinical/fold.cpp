@@ -21,12 +21,13 @@ bool stays(utf8proc_int32_t c, bool symbols) {
 }
 
 void append_folded(char32_t c, bool symbols, std::string& out) {
-  constexpr auto kOptions =
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD);
+  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                           UTF8PROC_COMPAT | UTF8PROC_CASEFOLD);
   std::array<utf8proc_int32_t, 32> points;  // the longest decomposition has 18
   int last_class = 0;
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points.data(),
-                                             static_cast<utf8proc_ssize_t>(points.size()), kOptions, &last_class);
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), points.data(),
+                              static_cast<utf8proc_ssize_t>(points.size()), kOptions, &last_class);
   if (count < 0 || count > static_cast<utf8proc_ssize_t>(points.size()))
     throw Error(ErrorKind::kInternal, cat("folding of U+", std::hex, static_cast<std::uint32_t>(c)));
   for (utf8proc_ssize_t i = 0; i < count; ++i) {

@@ -5,7 +5,8 @@
 namespace tandem {
 
 namespace {
-constexpr std::array<SourceKind, 3> kKinds = {SourceKind::kMedmcqa, SourceKind::kMedqa, SourceKind::kPubmedqa};
+constexpr std::array<SourceKind, 3> kKinds = {SourceKind::kMedmcqa, SourceKind::kMedqa,
+                                              SourceKind::kPubmedqa};
 }
 
 const char* name_of(SourceKind kind) {
@@ -27,9 +28,13 @@ std::optional<SourceKind> source_kind(const std::string& name) {
 }
 
 const char* name_of(Reason reason) {
-  constexpr std::array<const char*, kReasons> kNames = {
-      "no question",     "no answer given",          "fewer than two options", "an option is empty",
-      "answer and answer_idx disagree", "no abstract", "no explanation"};
+  constexpr std::array<const char*, kReasons> kNames = {"no question",
+                                                        "no answer given",
+                                                        "fewer than two options",
+                                                        "an option is empty",
+                                                        "answer and answer_idx disagree",
+                                                        "no abstract",
+                                                        "no explanation"};
   return kNames[static_cast<std::size_t>(reason)];
 }
 

@@ -19,14 +19,14 @@ class ItemReader {
   virtual std::string evidence() const { return {}; }
 };
 
-// MedMCQA: JSON Lines with question, opa-opd, cop, exp, id (the files end in .json all the same). `cop` is the
-// right option, counted from 1 in the authors' release and from 0 in other copies. A row with 0 or with 4 shows
-// which; else the letters that explanations announce ("Ans. B"), where there are enough and they agree; else
-// `cop_base`, 0 or 1, must be given: kUsage. A cop that the base excludes is an error.
+// MedMCQA: JSON Lines with question, opa-opd, cop, exp, id (the files end in .json all the same). `cop` is
+// the right option, counted from 1 in the authors' release and from 0 in other copies. A row with 0 or with 4
+// shows which; else the letters that explanations announce ("Ans. B"), where there are enough and they agree;
+// else `cop_base`, 0 or 1, must be given: kUsage. A cop that the base excludes is an error.
 std::unique_ptr<ItemReader> read_medmcqa(const std::filesystem::path& file, std::optional<int> cop_base);
 
-// MedQA: JSON Lines with question, options ({"A": text, ...}, a list of {"key", "value"} or a list of texts) and
-// answer (text), answer_idx (letter) or both; four or five options, or another number.
+// MedQA: JSON Lines with question, options ({"A": text, ...}, a list of {"key", "value"} or a list of texts)
+// and answer (text), answer_idx (letter) or both; four or five options, or another number.
 std::unique_ptr<ItemReader> read_medqa(const std::filesystem::path& file);
 
 // PubMedQA: one JSON object of rows by PMID with QUESTION, CONTEXTS, LABELS, LONG_ANSWER (the explanation),

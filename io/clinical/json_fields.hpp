@@ -1,5 +1,5 @@
-// Reads the fields of one JSON object of a source. A field of the wrong type shows that the file is not what it
-// was taken for: kInput with file and line.
+// Reads the fields of one JSON object of a source. A field of the wrong type shows that the file is not what
+// it was taken for: kInput with file and line.
 #pragma once
 
 #include <cstdint>

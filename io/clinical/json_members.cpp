@@ -49,7 +49,8 @@ void JsonMembers::fail(const std::string& what) const {
 void JsonMembers::expect(char c, const char* where) {
   skip_blanks();
   const int found = peek();
-  if (found == kEndOfFile) fail(cat("the file ends ", where, ", where `", c, "` should stand; is it complete?"));
+  if (found == kEndOfFile)
+    fail(cat("the file ends ", where, ", where `", c, "` should stand; is it complete?"));
   if (found != c) fail(cat("no `", c, "` ", where));
   step();
 }
@@ -120,12 +121,12 @@ std::optional<JsonMembers::Member> JsonMembers::next() {
     expect(',', "between two rows");
     skip_blanks();
   }
-  if (peek() != '"') fail(peek() == kEndOfFile ? "the file ends where a key should stand; is it complete?"
-                                              : "no `\"` where a key should begin");
+  if (peek() != '"')
+    fail(peek() == kEndOfFile ? "the file ends where a key should stand; is it complete?"
+                              : "no `\"` where a key should begin");
   Member member{.key = {}, .value = nullptr, .line = line_};
   const std::int64_t key_column = column_;
-  member.key =
-      parse_strict_json(take_string(), name_, member.line, key_column).get_ref<const std::string&>();
+  member.key = parse_strict_json(take_string(), name_, member.line, key_column).get_ref<const std::string&>();
   if (!keys_.insert(key_of(member.key)).second)
     throw Error(ErrorKind::kInput, cat(name_, " line ", member.line, " column ", key_column, ": the key ",
                                        nlohmann::json(member.key).dump(), " stands twice"));

@@ -25,8 +25,8 @@ class JsonMembers {
 
   // Throws kInput where the file cannot be read or is compressed, UTF-16 or UTF-32.
   explicit JsonMembers(const std::filesystem::path& file);
-  // None behind the last member. Throws kInput with file, line and column: bad JSON (strictly read), a key that
-  // stands twice, a member longer than 64 MiB, text behind the object.
+  // None behind the last member. Throws kInput with file, line and column: bad JSON (strictly read), a key
+  // that stands twice, a member longer than 64 MiB, text behind the object.
   std::optional<Member> next();
   const std::string& name() const { return name_; }
 

@@ -61,14 +61,16 @@ CopBase find_cop_base(const std::filesystem::path& file) {
   const std::int64_t agree = votes[static_cast<std::size_t>(base)];
   if (agree >= kEnoughLetters && static_cast<double>(agree) >= kAgreeingShare * static_cast<double>(letters))
     return {base, cat(from(base), agree, " of ", letters, " letters announced in exp say so")};
-  throw Error(ErrorKind::kUsage, cat(lines.name(), ": every cop is 1, 2 or 3, and the explanations do not show whether "
+  throw Error(ErrorKind::kUsage, cat(lines.name(),
+                                     ": every cop is 1, 2 or 3, and the explanations do not show whether "
                                      "it counts from 0 or from 1; say which with --cop-base"));
 }
 
 class MedmcqaReader : public ItemReader {
  public:
   MedmcqaReader(const std::filesystem::path& file, std::optional<int> cop_base)
-      : base_(cop_base ? CopBase{*cop_base, cat(from(*cop_base), "--cop-base says so")} : find_cop_base(file)),
+      : base_(cop_base ? CopBase{*cop_base, cat(from(*cop_base), "--cop-base says so")}
+                       : find_cop_base(file)),
         lines_(file) {}
 
   std::optional<ClinicalItem> next() override {

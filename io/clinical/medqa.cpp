@@ -15,7 +15,8 @@ using nlohmann::json;
 // The letter of the option at `index`; keys must be the letters in order, since the prompt shows them.
 void check_key(const JsonFields& fields, const std::string& key, std::size_t index) {
   const std::string wanted(1, static_cast<char>('A' + index));
-  if (key != wanted) fields.fail(cat("the options have the key ", json(key).dump(), " where ", wanted, " should be"));
+  if (key != wanted)
+    fields.fail(cat("the options have the key ", json(key).dump(), " where ", wanted, " should be"));
 }
 
 std::vector<std::string> read_options(const JsonFields& fields) {
@@ -24,7 +25,8 @@ std::vector<std::string> read_options(const JsonFields& fields) {
   const json* value = fields.find("options");
   if (!value) fields.fail("the row has no options; is this the right source for the file?");
   const auto add = [&](const json& text) {
-    if (!text.is_string()) fields.fail(cat("option ", options.size() + 1, " is ", text.type_name(), ", not a text"));
+    if (!text.is_string())
+      fields.fail(cat("option ", options.size() + 1, " is ", text.type_name(), ", not a text"));
     if (options.size() == kMost) fields.fail(cat("more than ", kMost, " options"));
     options.push_back(text.get<std::string>());
   };
@@ -35,7 +37,8 @@ std::vector<std::string> read_options(const JsonFields& fields) {
     }
     return options;
   }
-  if (!value->is_array()) fields.fail(cat("options is ", value->type_name(), ", neither an object nor a list"));
+  if (!value->is_array())
+    fields.fail(cat("options is ", value->type_name(), ", neither an object nor a list"));
   for (const json& option : *value) {
     if (option.is_object() && option.contains("key") && option.contains("value")) {
       if (!option["key"].is_string()) fields.fail("an option's key is no text");

@@ -98,7 +98,8 @@ struct Candidate {
   std::array<std::optional<TextKey>, 2> long_texts;
 };
 
-std::string row_of(const ConvertedItem& converted, SourceKind kind, const std::string& id, std::int64_t line) {
+std::string row_of(const ConvertedItem& converted, SourceKind kind, const std::string& id,
+                   std::int64_t line) {
   nlohmann::ordered_json row;
   row["messages"] = {{{"role", "user"}, {"content", converted.user}},
                      {{"role", "assistant"}, {"content", converted.assistant}}};
@@ -154,8 +155,8 @@ class Preparation {
     if (held_out_) report_.outputs.push_back(held_out_->publish());
     for (const SourceAccount& source : report_.sources)
       if (source.accounted() != source.rows)
-        throw Error(ErrorKind::kInternal, cat(source.file, ": ", source.rows, " rows, ", source.accounted(),
-                                              " accounted for"));
+        throw Error(ErrorKind::kInternal,
+                    cat(source.file, ": ", source.rows, " rows, ", source.accounted(), " accounted for"));
     if (report_.total().train() == 0)
       throw Error(ErrorKind::kInput, cat("no row is left for train of ", report_.total().rows, " rows in ",
                                          report_.sources.size(), " files"));
@@ -205,9 +206,8 @@ class Preparation {
     for (const Candidate& candidate : candidates_) {
       if (!std::getline(in, text))
         throw Error(ErrorKind::kInput, cat((folder_ / kCandidates).string(), ": cannot be read back"));
-      const bool leaks = std::any_of(candidate.long_texts.begin(), candidate.long_texts.end(), [&](const auto& key) {
-        return key && held_out_texts_.contains(*key);
-      });
+      const bool leaks = std::any_of(candidate.long_texts.begin(), candidate.long_texts.end(),
+                                     [&](const auto& key) { return key && held_out_texts_.contains(*key); });
       const Fate kept = candidate.is_explanation ? Fate::kTrainExplanation : Fate::kTrainAnswer;
       const Fate fate = leaks ? Fate::kHeldOutText : kept;
       report_.sources[candidate.file].fates[static_cast<std::size_t>(fate)].add(candidate.line);
@@ -231,7 +231,8 @@ class Preparation {
 void check(const PrepareOptions& options) {
   if (options.sources.empty()) throw Error(ErrorKind::kUsage, "no source is given");
   if (!(options.held_out_share >= 0 && options.held_out_share < 1))
-    throw Error(ErrorKind::kUsage, cat("the held-out share ", options.held_out_share, " is not from 0 to below 1"));
+    throw Error(ErrorKind::kUsage,
+                cat("the held-out share ", options.held_out_share, " is not from 0 to below 1"));
 }
 
 // Only what an earlier call wrote may be replaced.
@@ -252,7 +253,8 @@ void check_folder(const fs::path& folder, bool overwrite) {
     if (name != kTrain && name != kHeldOut && name != kReport)
       refuse(cat("holds ", name, ", which prepare did not write; choose another folder"));
   }
-  if (any && !overwrite) refuse("holds prepared data already; choose another folder, or --overwrite to replace it");
+  if (any && !overwrite)
+    refuse("holds prepared data already; choose another folder, or --overwrite to replace it");
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ Question: {question}
 )"},
 }};
 
-[[noreturn]] void fail(const std::string& file, std::string_view text, std::size_t at, const std::string& what) {
+[[noreturn]] void fail(const std::string& file, std::string_view text, std::size_t at,
+                       const std::string& what) {
   const std::string_view before = text.substr(0, at);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const auto newline = before.rfind('\n');
@@ -88,7 +89,8 @@ PromptText::PromptText(std::string_view text, const std::string& file,
       ++at;
     } else {
       const std::size_t end = c == '{' ? text.find('}', at) : std::string_view::npos;
-      if (end == std::string_view::npos) fail(file, text, at, "a brace without its other half; write {{ or }} for a brace");
+      if (end == std::string_view::npos)
+        fail(file, text, at, "a brace without its other half; write {{ or }} for a brace");
       const std::string_view name = text.substr(at + 1, end - at - 1);
       if (std::find(names.begin(), names.end(), name) == names.end())
         fail(file, text, at, cat("{", name, "} is no placeholder here; there are ", joined(names)));
@@ -132,8 +134,10 @@ Prompts read_prompts(const std::filesystem::path& folder) {
     const bool any = std::any_of(kBuiltIn.begin(), kBuiltIn.end(), [&](const BuiltIn& built_in) {
       return std::filesystem::exists(folder / built_in.file);
     });
-    if (!any) throw Error(ErrorKind::kInput, cat(folder.string(), ": holds no prompt: choice.txt, abstract.txt, "
-                                                                  "answer.txt, conclusion.txt"));
+    if (!any)
+      throw Error(ErrorKind::kInput, cat(folder.string(),
+                                         ": holds no prompt: choice.txt, abstract.txt, "
+                                         "answer.txt, conclusion.txt"));
   }
   const auto read = [&](const char* file, std::initializer_list<std::string_view> names) {
     const bool given = !folder.empty() && std::filesystem::exists(folder / file);

@@ -54,7 +54,8 @@ int prepare_command(const PrepareOptions& options, bool json, std::ostream& out,
   const std::string deviation = study_deviation(report);
   (json ? notes : out) << (deviation.empty() || json ? "" : "\n") << deviation;
   if (options.held_out_share > 0 && report.total().held_out() == 0)
-    notes << "warning: no row is held out: too few questions for a share of " << options.held_out_share << '\n';
+    notes << "warning: no row is held out: too few questions for a share of " << options.held_out_share
+          << '\n';
   out.flush();
   if (!out) throw Error(ErrorKind::kInput, "standard output cannot be written to its end");
   return 0;

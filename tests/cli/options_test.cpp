@@ -15,6 +15,7 @@ Command command() {
   command.usage = "--out DIR [--fast] FILE";
   command.options = {{"out", "DIR", "where to", true},
                      {"fast", "", "no rest"},
+                     {"add", "SPICE", "may be given again", false, "", true},
                      {"model", "DIR", "short", false, "model.path"}};
   command.keys = {"model.path", "lora.rank", "optim.clip", "overwrite"};
   command.positionals = {"FILE"};
@@ -41,6 +42,17 @@ TEST(Options, AreKeysSwitchesValuesAndArguments) {
   EXPECT_EQ(arguments.keys.at("overwrite").value, "true");
   EXPECT_EQ(arguments.keys.at("optim.clip").value, "-1");
   EXPECT_FALSE(arguments.help);
+}
+
+TEST(Options, ThatMayBeRepeatedKeepTheirOrder) {
+  const Arguments arguments =
+      parse_arguments(command(), {"--add", "b", "--out", "x", "f", "--add=a", "--add", "b"});
+  EXPECT_EQ(arguments.lists.at("add"), (Words{"b", "a", "b"}));
+  EXPECT_FALSE(arguments.has("add"));
+  Command needed = command();
+  needed.options.push_back({"pot", "NAME", "which one", true, "", true});
+  EXPECT_THROW(parse_arguments(needed, {"--out", "x", "f"}), Error);
+  EXPECT_NO_THROW(parse_arguments(needed, {"--out", "x", "f", "--pot", "p"}));
 }
 
 TEST(Options, SwitchesOfKeysTakeAValueToo) {

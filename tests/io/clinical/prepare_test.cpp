@@ -1,4 +1,6 @@
 // `prepare_clinical` on small files: every row accounted for, no duplicate, no leak, nothing half-written.
+#include "io/clinical/prepare.hpp"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,7 +11,6 @@
 #include <vector>
 
 #include "io/clinical/fold.hpp"
-#include "io/clinical/prepare.hpp"
 #include "io/dataset.hpp"
 #include "io/text/own_tokenizer.hpp"
 #include "src/base/error.hpp"
@@ -56,13 +57,20 @@ class Prepare : public testing::Test {
 
 std::string mcqa(const std::string& question, int cop, const json& exp = nullptr,
                  const std::vector<std::string>& options = {"w", "x", "y", "z"}) {
-  return json({{"question", question}, {"exp", exp}, {"cop", cop}, {"opa", options[0]}, {"opb", options[1]},
-               {"opc", options[2]}, {"opd", options[3]}, {"id", "m"}})
+  return json({{"question", question},
+               {"exp", exp},
+               {"cop", cop},
+               {"opa", options[0]},
+               {"opb", options[1]},
+               {"opc", options[2]},
+               {"opd", options[3]},
+               {"id", "m"}})
              .dump() +
          "\n";
 }
 
-std::string medqa(const std::string& question, const std::string& answer, const std::vector<std::string>& options) {
+std::string medqa(const std::string& question, const std::string& answer,
+                  const std::vector<std::string>& options) {
   return json({{"question", question}, {"answer", answer}, {"options", options}}).dump() + "\n";
 }
 
@@ -82,8 +90,9 @@ TEST_F(Prepare, WritesTurnsWithTheWordingAndATextAsTarget) {
   EXPECT_EQ(train[0]["target"], "explanation");
   EXPECT_EQ(turn(train[1], 1), "The correct answer is: w.");
   EXPECT_EQ(train[1]["target"], "answer");
-  EXPECT_EQ(turn(train[2], 0),
-            "Answer this question from the abstract.\n\nAbstract:\nAIMS: We looked.\nIt was.\n\nQuestion: Is it?");
+  EXPECT_EQ(
+      turn(train[2], 0),
+      "Answer this question from the abstract.\n\nAbstract:\nAIMS: We looked.\nIt was.\n\nQuestion: Is it?");
   EXPECT_EQ(turn(train[2], 1), "It is.");
   EXPECT_EQ(train[2]["id"], "7");
   EXPECT_EQ(turn(train[3], 1), "The answer to the question is: no.");
@@ -105,13 +114,14 @@ TEST_F(Prepare, NeverLeavesALetterAsTarget) {
   PrepareOptions o = options();
   // Nothing but the letter, nothing but the answer, glued to the answer: the sentence or what is left.
   o.sources = {source(SourceKind::kMedmcqa, "m",
-                      mcqa("Q1", 4, "Answer- D") + mcqa("Q2", 4, "Ans. D. Z") + mcqa("Q3", 1, "A i.e. W, since") +
-                          mcqa("Q4", 2, "Ans. B-X because") + mcqa("Q5", 2, "A patient has x."))};
+                      mcqa("Q1", 4, "Answer- D") + mcqa("Q2", 4, "Ans. D. Z") +
+                          mcqa("Q3", 1, "A i.e. W, since") + mcqa("Q4", 2, "Ans. B-X because") +
+                          mcqa("Q5", 2, "A patient has x."))};
   const PrepareReport report = prepare_clinical(o);
   const auto train = rows("train.jsonl");
   ASSERT_EQ(train.size(), 5u);
-  const std::vector<std::string> targets = {"The correct answer is: z.", "The correct answer is: z.", "W, since",
-                                            "X because", "A patient has x."};
+  const std::vector<std::string> targets = {"The correct answer is: z.", "The correct answer is: z.",
+                                            "W, since", "X because", "A patient has x."};
   for (std::size_t i = 0; i < targets.size(); ++i) EXPECT_EQ(turn(train[i], 1), targets[i]);
   EXPECT_EQ(report.total().letters_left_out.rows, 4);
   EXPECT_EQ(report.total().letters_disagree.rows, 0);
@@ -123,12 +133,15 @@ TEST_F(Prepare, AccountsForEveryRejectedRowWithItsFirstLine) {
       source(SourceKind::kMedmcqa, "m",
              mcqa("Q", 4) + mcqa(" ?! ", 1) + mcqa("...", 1) + mcqa("R", 1, nullptr, {"w", " \n", "y", "z"}) +
                  R"({"question":"S","opa":"w","opb":"x","opc":"y","opd":"z"})"),
-      source(SourceKind::kMedqa, "d", medqa("T", "q", {"p"}) + medqa("U", "p", {"p"}) + medqa("V", "", {"p", "q"})),
-      source(SourceKind::kPubmedqa, "p",
-             R"({"1":{"QUESTION":"X","CONTEXTS":[" "],"LONG_ANSWER":"e"},"2":{"QUESTION":"Y","CONTEXTS":["c"]}})")};
+      source(SourceKind::kMedqa, "d",
+             medqa("T", "q", {"p"}) + medqa("U", "p", {"p"}) + medqa("V", "", {"p", "q"})),
+      source(
+          SourceKind::kPubmedqa, "p",
+          R"({"1":{"QUESTION":"X","CONTEXTS":[" "],"LONG_ANSWER":"e"},"2":{"QUESTION":"Y","CONTEXTS":["c"]}})")};
   const PrepareReport report = prepare_clinical(o);
   const auto rejected = [&](std::size_t file, Reason reason) {
-    return report.sources[file].fates[static_cast<std::size_t>(Fate::kRejected) + static_cast<std::size_t>(reason)];
+    return report.sources[file]
+        .fates[static_cast<std::size_t>(Fate::kRejected) + static_cast<std::size_t>(reason)];
   };
   EXPECT_EQ(rejected(0, Reason::kNoQuestion).rows, 2);
   EXPECT_EQ(rejected(0, Reason::kNoQuestion).first_line, 2);
@@ -147,7 +160,8 @@ TEST_F(Prepare, AccountsForEveryRejectedRowWithItsFirstLine) {
 TEST_F(Prepare, WithoutAnswersOnlyExplanationsAreLeft) {
   PrepareOptions o = options();
   o.answers = false;
-  o.sources = {source(SourceKind::kMedmcqa, "m", mcqa("Q", 4, "Why.") + mcqa("R", 1) + mcqa("S", 1, "Ans. A"))};
+  o.sources = {
+      source(SourceKind::kMedmcqa, "m", mcqa("Q", 4, "Why.") + mcqa("R", 1) + mcqa("S", 1, "Ans. A"))};
   const PrepareReport report = prepare_clinical(o);
   EXPECT_EQ(rows("train.jsonl").size(), 1u);
   EXPECT_EQ(report.sources[0].fates.back().rows, 2);
@@ -156,16 +170,17 @@ TEST_F(Prepare, WithoutAnswersOnlyExplanationsAreLeft) {
 TEST_F(Prepare, KeepsTheFirstOfEqualQuestionsWithinAndAcrossFiles) {
   PrepareOptions o = options();
   const std::vector<std::string> four = {"w", "x", "y", "z"};
-  o.sources = {source(SourceKind::kMedmcqa, "m",
-                      mcqa("A b?", 4, "E") +           // kept
-                          mcqa("A b?", 4, "E") +       // exact
-                          mcqa("a  B", 4, "F") +       // folded
-                          mcqa("A b?", 1, "G") +       // the same options, another answer
-                          mcqa("A b?", 1, "H", {"1", "2", "3", "5"})),  // another question of the same words: kept
-               source(SourceKind::kMedqa, "d",
-                      medqa("a-B", "z", {"z", "v"}) +  // folded: other options, the same answer
-                          medqa("C", "w", four) + medqa("C", "w", {"z", "y", "x", "w"})),
-               source(SourceKind::kMedqa, "e", medqa("C", "w", four))};  // exact, other file
+  o.sources = {
+      source(SourceKind::kMedmcqa, "m",
+             mcqa("A b?", 4, "E") +                            // kept
+                 mcqa("A b?", 4, "E") +                        // exact
+                 mcqa("a  B", 4, "F") +                        // folded
+                 mcqa("A b?", 1, "G") +                        // the same options, another answer
+                 mcqa("A b?", 1, "H", {"1", "2", "3", "5"})),  // another question of the same words: kept
+      source(SourceKind::kMedqa, "d",
+             medqa("a-B", "z", {"z", "v"}) +  // folded: other options, the same answer
+                 medqa("C", "w", four) + medqa("C", "w", {"z", "y", "x", "w"})),
+      source(SourceKind::kMedqa, "e", medqa("C", "w", four))};  // exact, other file
   const PrepareReport report = prepare_clinical(o);
   const auto& m = report.sources[0];
   EXPECT_EQ(m.fate(Fate::kExactSameFile).rows, 1);
@@ -183,7 +198,8 @@ TEST_F(Prepare, KeepsTheFirstOfEqualQuestionsWithinAndAcrossFiles) {
 std::string many_questions(int from, int to, const std::string& exp = "") {
   std::string text;
   for (int i = from; i < to; ++i)
-    text += mcqa("Question number " + std::to_string(i), 4, exp.empty() ? "Reason " + std::to_string(i) : exp);
+    text +=
+        mcqa("Question number " + std::to_string(i), 4, exp.empty() ? "Reason " + std::to_string(i) : exp);
   return text;
 }
 
@@ -202,7 +218,8 @@ TEST_F(Prepare, HoldsOutByTheQuestionsTextAlone) {
   EXPECT_LE(held_out, 92u);
   for (int i = 0; i < 200; ++i) {
     const std::string folded = "questionnumber" + std::to_string(i);
-    const double point = static_cast<double>(std::stoull(sha256_hex(folded).substr(0, 16), nullptr, 16) >> 11) * 0x1p-53;
+    const double point =
+        static_cast<double>(std::stoull(sha256_hex(folded).substr(0, 16), nullptr, 16) >> 11) * 0x1p-53;
     const std::string user = "Answer this medical question in words.\n\nQuestion: Question number " +
                              std::to_string(i) + "\n\nOptions:\nA. w\nB. x\nC. y\nD. z";
     EXPECT_EQ(sides.at(user), point < 0.3 ? "held_out.jsonl" : "train.jsonl");
@@ -247,7 +264,8 @@ TEST_F(Prepare, RefusesFoldersThatHoldSomething) {
   EXPECT_NE(refusal(o).find("holds prepared data already"), std::string::npos) << refusal(o);
   o.overwrite = true;
   EXPECT_EQ(refusal(o), "no error");
-  EXPECT_EQ(support::read_text(folder_ / "out" / "prepare.json"), before) << "the same input gives the same bytes";
+  EXPECT_EQ(support::read_text(folder_ / "out" / "prepare.json"), before)
+      << "the same input gives the same bytes";
   support::write_text(folder_ / "out" / "notes.txt", "mine");
   EXPECT_NE(refusal(o).find("holds notes.txt, which prepare did not write"), std::string::npos) << refusal(o);
   EXPECT_EQ(support::read_text(folder_ / "out" / "notes.txt"), "mine");
@@ -277,7 +295,8 @@ TEST_F(Prepare, RefusesToEndWithoutARowForTraining) {
 TEST_F(Prepare, ReportsTheSameNumbersAsJson) {
   PrepareOptions o = options();
   o.held_out_share = 0.3;
-  o.sources = {source(SourceKind::kMedmcqa, "m", many_questions(0, 20) + mcqa("Question number 3", 4, "Reason 3"))};
+  o.sources = {
+      source(SourceKind::kMedmcqa, "m", many_questions(0, 20) + mcqa("Question number 3", 4, "Reason 3"))};
   const PrepareReport report = prepare_clinical(o);
   const json object = json::parse(support::read_text(folder_ / "out" / "prepare.json"));
   EXPECT_EQ(object, json::parse(json_of(report)));
@@ -289,13 +308,16 @@ TEST_F(Prepare, ReportsTheSameNumbersAsJson) {
 }
 
 TEST(PrepareReal, AllRowsOfTheThreeSourcesAreAccountedFor) {
-  const auto medmcqa = support::data_path("medmcqa/dev.json"), medqa_file = support::data_path("medqa/medagents_test.jsonl"),
+  const auto medmcqa = support::data_path("medmcqa/dev.json"),
+             medqa_file = support::data_path("medqa/medagents_test.jsonl"),
              pubmedqa = support::data_path("pubmedqa/ori_pqal.json");
   if (!medmcqa || !medqa_file || !pubmedqa) GTEST_SKIP() << support::kNoData;
   const support::TempFolder folder;
   PrepareOptions o;
   o.out = folder / "out";
-  o.sources = {{SourceKind::kMedmcqa, *medmcqa}, {SourceKind::kMedqa, *medqa_file}, {SourceKind::kPubmedqa, *pubmedqa}};
+  o.sources = {{SourceKind::kMedmcqa, *medmcqa},
+               {SourceKind::kMedqa, *medqa_file},
+               {SourceKind::kPubmedqa, *pubmedqa}};
   const PrepareReport report = prepare_clinical(o);
   const SourceAccount all = report.total();
   EXPECT_EQ(report.sources[0].rows, 4183);

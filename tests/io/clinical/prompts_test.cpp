@@ -1,8 +1,9 @@
+#include "io/clinical/prompts.hpp"
+
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "io/clinical/prompts.hpp"
 #include "src/base/error.hpp"
 #include "tests/support/temp_folder.hpp"
 
@@ -20,7 +21,8 @@ std::string refusal(const std::string& text) {
 
 TEST(Prompts, BuiltInAreThoseOfConfigs) {
   for (const char* file : {"choice.txt", "abstract.txt", "answer.txt", "conclusion.txt"})
-    EXPECT_EQ(built_in_prompt(file), support::read_text(std::string(TANDEM_SOURCE_DIR "/configs/prompts/") + file));
+    EXPECT_EQ(built_in_prompt(file),
+              support::read_text(std::string(TANDEM_SOURCE_DIR "/configs/prompts/") + file));
 }
 
 TEST(Prompts, PlaceholdersAreFilledOnce) {
@@ -41,7 +43,8 @@ TEST(Prompts, FaultsNameFileLineAndColumn) {
             "p.txt line 2 column 4: {quest} is no placeholder here; there are {answer}, {question}");
   EXPECT_EQ(refusal("{answer} {question"),
             "p.txt line 1 column 10: a brace without its other half; write {{ or }} for a brace");
-  EXPECT_EQ(refusal("{answer} }"), "p.txt line 1 column 10: a brace without its other half; write {{ or }} for a brace");
+  EXPECT_EQ(refusal("{answer} }"),
+            "p.txt line 1 column 10: a brace without its other half; write {{ or }} for a brace");
   EXPECT_EQ(refusal("{answer}"), "p.txt: the placeholder {question} is missing");
 }
 

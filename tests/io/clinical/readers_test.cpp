@@ -81,7 +81,8 @@ TEST_F(Readers, MedmcqaAsksForTheBaseWhereNothingShowsIt) {
   std::string undecided = mcqa("1") + mcqa("2") + mcqa("3");
   for (int i = 0; i < 4; ++i) undecided += mcqa("2", "\"Ans. B. x\"");
   EXPECT_EQ(refusal(undecided, medmcqa()),
-            "f: every cop is 1, 2 or 3, and the explanations do not show whether it counts from 0 or from 1; say which "
+            "f: every cop is 1, 2 or 3, and the explanations do not show whether it counts from 0 or from 1; "
+            "say which "
             "with --cop-base");
   EXPECT_EQ(kind_, ErrorKind::kUsage);
   for (int i = 0; i < 6; ++i) undecided += mcqa("2", "\"Ans. C. y\"");
@@ -91,9 +92,11 @@ TEST_F(Readers, MedmcqaAsksForTheBaseWhereNothingShowsIt) {
 }
 
 TEST_F(Readers, MedmcqaRefusesWhatTheBaseExcludes) {
-  EXPECT_EQ(refusal(mcqa("4") + mcqa("0"), medmcqa()), "f line 2: cop = 0, but cop counts from 1: line 1 has 4");
+  EXPECT_EQ(refusal(mcqa("4") + mcqa("0"), medmcqa()),
+            "f line 2: cop = 0, but cop counts from 1: line 1 has 4");
   EXPECT_EQ(kind_, ErrorKind::kInput);
-  EXPECT_EQ(refusal(mcqa("0") + mcqa("4"), medmcqa()), "f line 2: cop = 4, but cop counts from 0: line 1 has 0");
+  EXPECT_EQ(refusal(mcqa("0") + mcqa("4"), medmcqa()),
+            "f line 2: cop = 4, but cop counts from 0: line 1 has 0");
   EXPECT_EQ(refusal(mcqa("0"), medmcqa(1)), "f line 1: cop = 0, but cop counts from 1: --cop-base says so");
   EXPECT_EQ(refusal(mcqa("5"), medmcqa()), "f line 1: cop = 5 is no option's number");
   EXPECT_EQ(refusal(mcqa("1.5"), medmcqa()), "f line 1: cop = 1.5 is no integer");
@@ -147,17 +150,19 @@ TEST_F(Readers, MedqaTakesTextOrLetterAndRefusesContradictions) {
 TEST_F(Readers, MedqaRefusesOptionsThatAreNone) {
   EXPECT_EQ(refusal(medqa_row(R"({"A":"x","C":"y"})", ""), read_medqa),
             "f line 1: the options have the key \"C\" where B should be");
-  EXPECT_EQ(refusal(medqa_row("3", ""), read_medqa), "f line 1: options is number, neither an object nor a list");
+  EXPECT_EQ(refusal(medqa_row("3", ""), read_medqa),
+            "f line 1: options is number, neither an object nor a list");
   EXPECT_EQ(refusal(medqa_row("[1]", ""), read_medqa), "f line 1: option 1 is number, not a text");
   EXPECT_EQ(refusal("{\"question\":\"Q\"}\n", read_medqa),
             "f line 1: the row has no options; is this the right source for the file?");
 }
 
 TEST_F(Readers, PubmedqaReadsRowsByPmid) {
-  const auto items = read("\xEF\xBB\xBF{\n  \"12\": {\"QUESTION\": \"Q \\\"}{\", \"CONTEXTS\": [\"a]\", \"b\"],\n"
-                          "    \"LABELS\": [\"L\", \"M\"], \"LONG_ANSWER\": \"E\", \"final_decision\": \"yes\"},\n"
-                          "  \"13\": {\"QUESTION\": \"R\", \"CONTEXTS\": [\"c\"]}\n}\n",
-                          read_pubmedqa);
+  const auto items = read(
+      "\xEF\xBB\xBF{\n  \"12\": {\"QUESTION\": \"Q \\\"}{\", \"CONTEXTS\": [\"a]\", \"b\"],\n"
+      "    \"LABELS\": [\"L\", \"M\"], \"LONG_ANSWER\": \"E\", \"final_decision\": \"yes\"},\n"
+      "  \"13\": {\"QUESTION\": \"R\", \"CONTEXTS\": [\"c\"]}\n}\n",
+      read_pubmedqa);
   ASSERT_EQ(items.size(), 2u);
   EXPECT_EQ(items[0].id, "12");
   EXPECT_EQ(items[0].line, 2);
@@ -174,24 +179,30 @@ TEST_F(Readers, PubmedqaReadsRowsByPmid) {
 
 TEST_F(Readers, PubmedqaFaultsNameLineAndColumn) {
   const std::string row = R"({"QUESTION":"Q"})";
-  EXPECT_EQ(refusal("", read_pubmedqa), "f line 1 column 1: the file ends at the file's begin: one JSON object, a row "
-                                        "under each key, where `{` should stand; is it complete?");
+  EXPECT_EQ(refusal("", read_pubmedqa),
+            "f line 1 column 1: the file ends at the file's begin: one JSON object, a row "
+            "under each key, where `{` should stand; is it complete?");
   EXPECT_EQ(refusal("[1]", read_pubmedqa),
             "f line 1 column 1: no `{` at the file's begin: one JSON object, a row under each key");
   EXPECT_EQ(refusal("{\n\"1\":" + row + ",\n\"1\":" + row + "}", read_pubmedqa),
             "f line 3 column 1: the key \"1\" stands twice");
-  EXPECT_EQ(refusal("{\"1\":" + row + "} x", read_pubmedqa), "f line 1 column 24: text behind the end of the object");
+  EXPECT_EQ(refusal("{\"1\":" + row + "} x", read_pubmedqa),
+            "f line 1 column 24: text behind the end of the object");
   EXPECT_EQ(refusal("{\"1\":" + row, read_pubmedqa),
             "f line 1 column 22: the file ends between two rows, where `,` should stand; is it complete?");
-  EXPECT_EQ(refusal("{\"1\":{\"QUES", read_pubmedqa), "f line 1 column 12: the file ends inside a text; is it complete?");
-  EXPECT_EQ(refusal("{\"1\":{", read_pubmedqa), "f line 1 column 7: the file ends inside a row; is it complete?");
-  EXPECT_EQ(refusal("{\"1\":" + row + ",}", read_pubmedqa), "f line 1 column 23: no `\"` where a key should begin");
+  EXPECT_EQ(refusal("{\"1\":{\"QUES", read_pubmedqa),
+            "f line 1 column 12: the file ends inside a text; is it complete?");
+  EXPECT_EQ(refusal("{\"1\":{", read_pubmedqa),
+            "f line 1 column 7: the file ends inside a row; is it complete?");
+  EXPECT_EQ(refusal("{\"1\":" + row + ",}", read_pubmedqa),
+            "f line 1 column 23: no `\"` where a key should begin");
   EXPECT_EQ(refusal("{\"1\":3}", read_pubmedqa), "f line 1: a row is a JSON object, not number");
   // Column of the fault inside the row, not from the row's begin.
   EXPECT_TRUE(refusal("{\"1\":{\"a\":tru}}", read_pubmedqa).starts_with("f line 1 column 14: "))
       << refusal("{\"1\":{\"a\":tru}}", read_pubmedqa);
-  EXPECT_EQ(refusal("{\"1\":{\"QUESTION\":\"Q\",\"CONTEXTS\":[\"a\"],\"LABELS\":[\"L\",\"M\"]}}", read_pubmedqa),
-            "f line 1: LABELS and CONTEXTS differ in length");
+  EXPECT_EQ(
+      refusal("{\"1\":{\"QUESTION\":\"Q\",\"CONTEXTS\":[\"a\"],\"LABELS\":[\"L\",\"M\"]}}", read_pubmedqa),
+      "f line 1: LABELS and CONTEXTS differ in length");
 }
 
 }  // namespace

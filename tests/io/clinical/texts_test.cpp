@@ -29,7 +29,8 @@ TEST(CleanText, KeepsAtMostOneBlankLine) {
 TEST(CleanText, DropsControlCharactersAndInvisibleSigns) {
   EXPECT_EQ(clean_text("a\0b\x01\x1F\x7F\u009F"s + "c"), "abc");
   EXPECT_EQ(clean_text("\uFEFFam\u00ADylase\u200B \u202Ax\u202C"), "amylase x");
-  EXPECT_EQ(clean_text("a\u200Cb\u200Dc\uFFFD"), "a\u200Cb\u200Dc\uFFFD") << "joiners and replacement characters stay";
+  EXPECT_EQ(clean_text("a\u200Cb\u200Dc\uFFFD"), "a\u200Cb\u200Dc\uFFFD")
+      << "joiners and replacement characters stay";
 }
 
 TEST(CleanText, ComposesCharacters) {
@@ -46,7 +47,8 @@ TEST(FoldText, IgnoresCaseWhiteSpacePunctuationSignsAndAccents) {
 }
 
 TEST(FoldText, OfFoldedTextChangesNothing) {
-  for (const char* text : {"Guillain-Barr\u00E9", "\u0130\u0132\uFB03", "\u1E9E \u2168 \u3392", "\u00B5g \u2126"}) {
+  for (const char* text :
+       {"Guillain-Barr\u00E9", "\u0130\u0132\uFB03", "\u1E9E \u2168 \u3392", "\u00B5g \u2126"}) {
     const std::string once = fold_text(text);
     EXPECT_EQ(fold_text(once), once) << text;
   }
@@ -93,10 +95,26 @@ TEST(AnnouncedOption, IsFoundInTheFormsThatOccur) {
 }
 
 TEST(AnnouncedOption, IsNotSeenInOtherTexts) {
-  for (const char* text :
-       {"", "a", "Ans", "Ans.", "Ans. Mullerian agenesis", "Ans. ACh is released", "Answer- CT scan", "Answers vary",
-        "Anseriform", "Ans. a patient with", "Ans. A patient with", "Ans. B-cell", "Ans. C3 deficiency", "Ans. All",
-        "Ans. A, B and C", "Ans. is 'a' & 'b'", "Ans. \"c", "Answer- DB, D, C, A", "A. Dermatitis", "B12 is"})
+  for (const char* text : {"",
+                           "a",
+                           "Ans",
+                           "Ans.",
+                           "Ans. Mullerian agenesis",
+                           "Ans. ACh is released",
+                           "Answer- CT scan",
+                           "Answers vary",
+                           "Anseriform",
+                           "Ans. a patient with",
+                           "Ans. A patient with",
+                           "Ans. B-cell",
+                           "Ans. C3 deficiency",
+                           "Ans. All",
+                           "Ans. A, B and C",
+                           "Ans. is 'a' & 'b'",
+                           "Ans. \"c",
+                           "Answer- DB, D, C, A",
+                           "A. Dermatitis",
+                           "B12 is"})
     EXPECT_EQ(announced(text), "-") << text;
 }
 
