@@ -34,13 +34,18 @@ struct ParsedName {
   Side side;
 };
 
-ParsedName parse_name(const std::string& name) {
+std::optional<ParsedName> try_parse_name(const std::string& name) {
   for (const auto side : {Side::kA, Side::kB}) {
     const std::string_view suffix = side == Side::kA ? ".lora_A.weight" : ".lora_B.weight";
     if (name.size() <= suffix.size() || !name.ends_with(suffix)) continue;
     const std::string module = name.substr(0, name.size() - suffix.size());
-    return {module, module.substr(module.rfind('.') + 1), side};
+    return ParsedName{module, module.substr(module.rfind('.') + 1), side};
   }
+  return std::nullopt;
+}
+
+ParsedName parse_name(const std::string& name) {
+  if (auto parsed = try_parse_name(name)) return std::move(*parsed);
   throw Error(ErrorKind::kInternal,
               cat("adapter tensor ", name, " does not end in .lora_A.weight or .lora_B.weight"));
 }
@@ -177,19 +182,31 @@ AdapterConfig read_config(const fs::path& file) {
 
 }  // namespace
 
+double AdapterConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
 void write_adapter(const fs::path& folder, const AdapterConfig& config,
                    std::span<const AdapterTensor> tensors) {
   check_tensors(config, tensors);
   FolderPublisher publisher(folder);
+  write_adapter_files(publisher.staging(), config, tensors);
+  publisher.publish();
+}
+
+void write_adapter_files(const fs::path& folder, const AdapterConfig& config,
+                         std::span<const AdapterTensor> tensors) {
+  check_tensors(config, tensors);
   std::vector<TensorSpec> specs;
   for (const auto& tensor : tensors)
     specs.push_back({std::string(kPrefix) + tensor.name, DType::kF32, {tensor.rows, tensor.cols}});
-  SafetensorsWriter weights(publisher.staging() / kWeights, std::move(specs));
+  SafetensorsWriter weights(folder / kWeights, std::move(specs));
   for (const auto& tensor : tensors) weights.write(tensor.data);
   weights.publish();
-  publish_file(publisher.staging() / kConfig, config_json(config).dump(2) + "\n");
+  publish_file(folder / kConfig, config_json(config).dump(2) + "\n");
 
-  const Adapter stored = read_adapter(publisher.staging(), tensors);
+  const Adapter stored = read_adapter(folder, tensors);
   const bool same_config = config_json(stored.config) == config_json(config);
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (!tensors[i].data.empty() &&
@@ -198,7 +215,24 @@ void write_adapter(const fs::path& folder, const AdapterConfig& config,
              cat("tensor ", tensors[i].name, " reads back other than it was written; nothing was published"));
   if (!same_config)
     refuse(folder, cat(kConfig, " reads back other than it was written; nothing was published"));
-  publisher.publish();
+}
+
+AdapterConfig read_adapter_config(const fs::path& folder) {
+  if (!fs::is_directory(folder)) refuse(folder, "is not a folder with a PEFT adapter");
+  AdapterConfig config = read_config(folder / kConfig);
+  const SafetensorsFile file(folder / kWeights);
+  std::set<std::string> targets;
+  for (const auto& tensor : file.tensors()) {
+    const auto parsed = tensor.name.starts_with(kPrefix) ? try_parse_name(tensor.name) : std::nullopt;
+    if (!parsed) refuse_unexpected(file.path(), tensor.name);
+    const std::size_t side = parsed->side == Side::kA ? 0 : 1;
+    if (tensor.shape.size() != 2 || tensor.shape[side] != config.rank)
+      refuse(file.path(), cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
+    targets.insert(parsed->target);
+  }
+  if (targets.empty()) refuse(file.path(), "holds no tensor");
+  config.target_modules.assign(targets.begin(), targets.end());
+  return config;
 }
 
 Adapter read_adapter(const fs::path& folder, std::span<const AdapterTensor> expected) {

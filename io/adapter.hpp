@@ -25,6 +25,9 @@ struct AdapterConfig {
   double dropout = 0.0;
   std::vector<std::string> target_modules;  // "q_proj", ...: exactly those trained
   std::string base_model;                   // base_model_name_or_path; "" is written as null
+
+  // s of y = W x + s B(A x): alpha/rank, with rslora alpha/sqrt(rank)
+  double scale() const;
 };
 
 // Writes both files into a folder that appears whole (FolderPublisher), after reading them back and comparing
@@ -32,6 +35,14 @@ struct AdapterConfig {
 // config.
 void write_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
                    std::span<const AdapterTensor> tensors);
+// The same files in a folder that is there already, with the same comparison; others publish it.
+void write_adapter_files(const std::filesystem::path& folder, const AdapterConfig& config,
+                         std::span<const AdapterTensor> tensors);
+
+// The settings of a PEFT adapter's folder; target_modules as its tensors have them, whatever pattern the file gives, in
+// byte order. Throws kInput for keys that are not PEFT's, for tensors of another rank than the settings say, and for
+// settings that read_adapter would refuse.
+AdapterConfig read_adapter_config(const std::filesystem::path& folder);
 
 struct Adapter {
   AdapterConfig config;

@@ -1,5 +1,6 @@
 #include "src/cli/commands.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "src/base/text.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
+#include "src/cli/model_commands.hpp"
 #include "src/cli/plan_command.hpp"
 #include "src/cli/prepare_command.hpp"
 #include "src/cli/render_command.hpp"
@@ -105,7 +107,7 @@ int run_spec(const Arguments& arguments) {
 }
 
 std::vector<Command> make_commands() {
-  return {
+  std::vector<Command> table = {
       {.name = "init-model",
        .summary = "a model with random weights, to try things without a download",
        .usage = "[--preset NAME] [--seed N] [--tokenizer DIR] --out DIR",
@@ -212,6 +214,11 @@ std::vector<Command> make_commands() {
        .keys = key_names(),
        .run = run_spec},
   };
+  // In the order of a user's work.
+  const auto next = std::find_if(table.begin(), table.end(), [](const Command& command) { return command.name == "inspect"; });
+  const std::vector<Command> more = model_commands();
+  table.insert(next, more.begin(), more.end());
+  return table;
 }
 
 }  // namespace

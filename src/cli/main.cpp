@@ -67,6 +67,8 @@ Job read_command_line(const std::vector<std::string>& words) {
   Job job{.command = &find_command(first)};
   job.arguments = parse_arguments(*job.command, {words.begin() + 1, words.end()});
   if (job.arguments.help) return {.text = command_help(*job.command)};
+  if (job.command->one_process && launch_rank().size > 1)
+    throw Error(ErrorKind::kUsage, cat(first, ": runs as one process with threads, not on ", launch_rank().size, " ranks: start it without mpirun"));
   return job;
 }
 

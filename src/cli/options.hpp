@@ -44,6 +44,7 @@ struct Command {
   std::vector<std::string> keys = {};         // the keys it takes
   std::vector<std::string> positionals = {};  // names of the arguments that must follow: "FILE"
   int (*run)(const Arguments&) = nullptr;     // returns the exit code
+  bool one_process = false;                   // refused under a launcher of several ranks
 };
 
 // Throws kUsage: an unknown option (with the nearest known one), one given twice, a missing or bad value, a

@@ -1,6 +1,5 @@
 #include "src/cli/train_command.hpp"
 
-#include <malloc.h>
 #include <mpi.h>
 
 #include <exception>
@@ -15,19 +14,13 @@
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/print_error.hpp"
+#include "src/cli/process_setup.hpp"
 #include "src/cli/version.hpp"
 #include "src/train/run.hpp"
 
 namespace tandem {
 
 namespace {
-
-// oneDNN takes packing buffers from malloc in every product; kept, they fault once and not in every update.
-void keep_freed_memory() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 << 20);
-}
 
 void print_summary(const Config& config, const RunSummary& summary) {
   std::cout << "trained " << summary.updates << " updates on " << summary.n_train << " samples: " << config.run.out

@@ -62,7 +62,8 @@ class LoraLayout {
 
   // A drawn by (seed, module), B = 0 (SPEC.md, "Random numbers, initial adapter, order").
   void initialise(std::span<float> flat, std::uint64_t seed) const;
-  // From the folder of a PEFT adapter; throws kInput where rank, alpha, targets or tensors do not fit this layout.
+  // From the folder of a PEFT adapter; throws kInput where rank, alpha, rslora or tensors do not fit this layout.
+  // `expected` says which; its other settings are not looked at.
   void load(std::span<float> flat, const std::filesystem::path& folder, const AdapterConfig& expected) const;
 
  private:

@@ -160,8 +160,6 @@ void require_supported(const Config& config) {
   };
   if (config.execution.mirror_every > 0)
     refuse("mirror.every", std::to_string(config.execution.mirror_every), "the mirror");
-  if (config.spec.lora_init.given())
-    refuse("lora.init", config.spec.lora_init.path, "starting from an adapter");
 }
 
 }  // namespace tandem

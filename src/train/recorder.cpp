@@ -20,6 +20,8 @@ TrajectoryHeader header_of(const Config& config, const RunInputs& inputs,
   return header;
 }
 
+}  // namespace
+
 AdapterConfig adapter_config(const RunSpec& spec) {
   static const std::map<std::string, std::string> kModules = {
       {"q", "q_proj"},       {"k", "k_proj"},   {"v", "v_proj"},      {"o", "o_proj"},
@@ -28,8 +30,6 @@ AdapterConfig adapter_config(const RunSpec& spec) {
   for (const std::string& target : spec.lora_targets) config.target_modules.push_back(kModules.at(target));
   return config;
 }
-
-}  // namespace
 
 Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,
                    const LoraLayout& lora, const std::map<std::string, std::string>& provenance)

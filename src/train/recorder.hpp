@@ -15,6 +15,9 @@
 
 namespace tandem {
 
+// The settings of the run's adapter, as PEFT has them.
+AdapterConfig adapter_config(const RunSpec& spec);
+
 class Recorder {
  public:
   Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,

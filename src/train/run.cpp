@@ -61,6 +61,16 @@ void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Conf
   require_equal(comm, "the digest of the samples", sha256_hex(samples), ErrorKind::kInput);
 }
 
+// Drawn, or the values of the adapter that the run starts from.
+void first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec& spec) {
+  if (!spec.lora_init.given()) return lora.initialise(flat, spec.seed_adapter);
+  try {
+    lora.load(flat, spec.lora_init.path, adapter_config(spec));
+  } catch (const Error& error) {
+    throw Error(error.kind(), cat("lora.init: ", error.what()));
+  }
+}
+
 }  // namespace
 
 RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts) {
@@ -112,9 +122,10 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, weights, lora,
                                      inputs.train.samples, inputs.held_out.samples, plan.n_recomputed);
   });
-  lora.initialise(trainer->adapter(), config.spec.seed_adapter);
+  agree(comm, [&] { first_adapter(trainer->adapter(), lora, config.spec); });
   log.line(cat(inputs.config.model_type, " with ", inputs.config.n_layers, " layers; adapter of rank ",
-               config.spec.lora_rank, " on ", lora.tensors().size() / 2, " modules; ", config.spec.train_updates,
+               config.spec.lora_rank, " on ", lora.tensors().size() / 2, " modules",
+               config.spec.lora_init.given() ? ", from " + config.spec.lora_init.path : "", "; ", config.spec.train_updates,
                " updates of ", config.spec.batch_global, " samples on ", comm.size(), comm.size() == 1 ? " rank" : " ranks"));
 
   std::vector<std::string> hosts;

@@ -1,0 +1,146 @@
+#include "src/cli/model_card.hpp"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "io/text/strict_json.hpp"
+#include "io/trajectory_reader.hpp"
+#include "src/base/error.hpp"
+#include "src/base/sha256.hpp"
+#include "src/base/text.hpp"
+#include "src/train/format_numbers.hpp"
+#include "src/train/run_folder.hpp"
+
+namespace tandem {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The value of `key = "text"` in a canonical text; "" where it is not there or no text.
+std::string text_value(const std::string& spec, const std::string& key) {
+  const std::string start = key + " = \"";
+  std::size_t at = spec.starts_with(start) ? 0 : spec.find("\n" + start);
+  if (at == std::string::npos) return "";
+  at = spec.find('"', at) + 1;
+  return spec.substr(at, spec.find('"', at) - at);
+}
+
+void read_evaluations(RunFacts& facts, const fs::path& file, const std::string& digest) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return;
+  const Trajectory trajectory = read_untrusted_trajectory(file);
+  if (!trajectory.evals) return;
+  const Trajectory::Evals& evals = *trajectory.evals;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(evals.rows); ++i) {
+    const RunFacts::Evaluation evaluation{evals.step[i], evals.n_tokens[i], evals.loss[i]};
+    if (evaluation.step == 0) facts.first = evaluation;
+    if (evals.adapter_digest[i] == digest) facts.exported = evaluation;
+  }
+}
+
+// A name in one line of Markdown.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == '|' || c == '`'; }, ' ');
+  return text;
+}
+
+std::string row(const std::string& name, const std::string& value) {
+  return cat("| ", name, " | ", value, " |\n");
+}
+
+std::string digest_or_none(const std::string& digest) {
+  return digest.empty() || digest == "none" ? "none" : cat("SHA-256 `", digest, "`");
+}
+
+std::string front_matter(const ModelCard& card) {
+  return cat("---\nbase_model: ",
+             nlohmann::json(card.base_model).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+             "\nlibrary_name: ", card.merged ? "transformers" : "peft",
+             "\npipeline_tag: text-generation\ntags:\n- lora\n- tandem\n---\n\n");
+}
+
+std::string facts_table(const ModelCard& card) {
+  const AdapterConfig& adapter = card.adapter;
+  std::string modules;
+  for (const std::string& target : adapter.target_modules) modules += (modules.empty() ? "" : ", ") + target;
+  std::string text = "| | |\n|---|---|\n";
+  text += row("base model", one_line(card.base_model));
+  if (card.run) text += row("base model's digest", digest_or_none(card.run->model_digest));
+  text += row("adapter",
+              cat("LoRA, rank ", adapter.rank, ", alpha ", adapter.alpha, adapter.rslora ? " (rsLoRA)" : "",
+                  ", dropout ", adapter.dropout, ", ", card.n_parameters, " parameters"));
+  text += row("adapted modules", cat(card.n_modules, ": ", modules, " of every layer"));
+  text += row("adapter's digest", digest_or_none(card.adapter_digest));
+  if (!card.run) return text + row("training data", "not known: exported without its run");
+  text += row("training data", digest_or_none(card.run->train_digest));
+  text += row("held-out data", digest_or_none(card.run->held_out_digest));
+  text += row("spec's digest", digest_or_none(card.run->spec_digest));
+  if (card.run->first && card.run->exported)
+    text += row("held-out loss",
+                formatted("%.6f untrained, %.6f after update %lld (%lld tokens)", card.run->first->loss,
+                          card.run->exported->loss, static_cast<long long>(card.run->exported->step),
+                          static_cast<long long>(card.run->exported->n_tokens)));
+  return text;
+}
+
+std::string merge_text(const ModelCard& card) {
+  const MergeReport& report = *card.merged;
+  return cat("The adapter is merged into ", report.n_merged, " of ", report.n_tensors,
+             " tensors, formed in double precision and rounded once to ",
+             card.merged_dtype.empty() ? "the base model's number format" : card.merged_dtype,
+             formatted(". Rounding changed an element by at most %.3g of itself, and a module's change by at "
+                       "most %.3g of it.",
+                       report.relative_error, report.share_lost),
+             "\n\n");
+}
+
+constexpr const char* kUse = R"(## Intended use
+
+Research on fine-tuning and on whether its computation can be reproduced. **It is a research artefact, not a medical device.**
+It has not been evaluated for clinical safety or benefit. A language model states falsehoods as fluently as facts: nothing
+that this one says is medical advice, and it must not take part in the diagnosis or treatment of a patient.
+
+)";
+
+}  // namespace
+
+RunFacts read_run_facts(const fs::path& run, const std::string& adapter_digest) {
+  const RunFolder folder{run};
+  RunFacts facts;
+  facts.spec_text = read_text_file(folder.spec());
+  facts.spec_digest = sha256_hex(facts.spec_text);
+  facts.model_digest = text_value(facts.spec_text, "model.path");
+  facts.train_digest = text_value(facts.spec_text, "data.train");
+  facts.held_out_digest = text_value(facts.spec_text, "data.held_out");
+  if (facts.model_digest.empty() || facts.train_digest.empty())
+    throw Error(ErrorKind::kInput,
+                cat(folder.spec().string(), ": is no run's canonical text (model.path, data.train)"));
+  read_evaluations(facts, folder.trajectory(), adapter_digest);
+  return facts;
+}
+
+std::string model_card_text(const ModelCard& card) {
+  std::string text = front_matter(card);
+  text +=
+      cat("# ", one_line(card.base_model), card.merged ? ", fine-tuned with LoRA" : ": LoRA adapter", "\n\n",
+          "Made with Tandem, a trainer whose training computation can be checked against other "
+          "implementations.\n\n");
+  text += facts_table(card) + "\n";
+  if (card.merged) text += merge_text(card);
+  text += kUse;
+  if (!card.merged)
+    text +=
+        cat("## How to use\n\n```python\nfrom peft import PeftModel\nfrom transformers import "
+            "AutoModelForCausalLM\n\n"
+            "base = AutoModelForCausalLM.from_pretrained(",
+            nlohmann::json(card.base_model).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+            ")\nmodel = PeftModel.from_pretrained(base, \"FOLDER_OF_THIS_FILE\")\n```\n");
+  if (card.run) text += cat("\n## What was computed\n\n```\n", card.run->spec_text, "```\n");
+  return text;
+}
+
+}  // namespace tandem

@@ -1,0 +1,151 @@
+// `tandem export` on what a short run left, and a run that starts from what it exported.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "io/adapter.hpp"
+#include "io/trajectory_reader.hpp"
+#include "src/base/sha256.hpp"
+#include "src/model/adapter_folder.hpp"
+#include "tests/support/data.hpp"
+#include "tests/support/shell.hpp"
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+using support::read_text;
+
+class Export : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new support::TempFolder;
+    fs::create_symlink(TANDEM_SOURCE_DIR "/configs", *folder_ / "configs");
+    ASSERT_EQ(run("tandem init-model --preset tiny --seed 1 --out model").code, 0);
+    const auto trained = run(train("--run.out run"));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+  static std::string train(const std::string& more) {
+    return "tandem train --config configs/tiny.cfg --model model --train.updates 2 --threads 1 " + more;
+  }
+  static support::ShellResult run(const std::string& line) {
+    return support::run_shell(
+        *folder_, "export OMP_WAIT_POLICY=passive\ntandem() { \"" TANDEM_PROGRAM "\" \"$@\"; }\n" + line);
+  }
+  static void expect_refusal(const std::string& line, int code, const std::string& part) {
+    const auto result = run(line);
+    EXPECT_EQ(result.code, code) << line;
+    EXPECT_EQ(result.out, "") << line;
+    EXPECT_EQ(support::lines_of(result.err).size(), 1u) << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  }
+  static fs::path path(const std::string& name) { return *folder_ / name; }
+
+  static support::TempFolder* folder_;
+};
+support::TempFolder* Export::folder_ = nullptr;
+
+TEST_F(Export, AnAdapterHasTheRunsValuesAndACardThatSaysWhereItIsFrom) {
+  const auto result = run("tandem export --run run --name org/tiny --out adapter-a");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("14 of 14 modules active"), std::string::npos) << result.out;
+  EXPECT_EQ(read_text(path("adapter-a/adapter_model.safetensors")),
+            read_text(path("run/adapter/adapter_model.safetensors")));
+  auto config = support::read_json(path("adapter-a/adapter_config.json"));
+  EXPECT_EQ(config["base_model_name_or_path"], "org/tiny");
+  config["base_model_name_or_path"] = "model";
+  EXPECT_EQ(config, support::read_json(path("run/adapter/adapter_config.json")));
+  const std::string card = read_text(path("adapter-a/README.md"));
+  for (const std::string& part :
+       {std::string("---\nbase_model: \"org/tiny\"\nlibrary_name: peft\n"),
+        sha256_hex(read_text(path("run/spec.txt"))), sha256_file(path("configs/tiny.jsonl")),
+        sha256_file(path("configs/tiny_held_out.jsonl")),
+        std::string("research artefact, not a medical device"), std::string("after update 2 (1732 tokens)"),
+        read_text(path("run/spec.txt"))})
+    EXPECT_NE(card.find(part), std::string::npos) << part << "\n" << card;
+}
+
+TEST_F(Export, AMergedModelIsAWholeFolder) {
+  const auto result = run("tandem export --run run --merge --dtype BF16 --threads 2 --out merged");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("14 of 24 tensors merged; largest relative rounding error of an element 0.00"),
+            std::string::npos)
+      << result.out;
+  EXPECT_EQ(read_text(path("merged/tokenizer.json")), read_text(path("model/tokenizer.json")));
+  EXPECT_EQ(support::read_json(path("merged/config.json"))["torch_dtype"], "bfloat16");
+  const std::string card = read_text(path("merged/README.md"));
+  EXPECT_NE(card.find("library_name: transformers"), std::string::npos);
+  EXPECT_NE(card.find("not a medical device"), std::string::npos);
+  // It is a model like any other.
+  EXPECT_EQ(
+      run("tandem train --config configs/tiny.cfg --model merged --train.updates 1 --run.out on-merged").code,
+      0);
+}
+
+TEST_F(Export, NothingIsOverwrittenAndNothingHalfWritten) {
+  fs::create_directory(path("full"));
+  support::write_text(path("full/x"), "x");
+  expect_refusal("tandem export --run run --out full", 3, "exists and is not an empty folder");
+  expect_refusal("tandem export --run run --adapter run/adapter --out new", 2,
+                 "either --run RUN_FOLDER or --adapter DIR");
+  expect_refusal("tandem export --out new", 2, "either --run RUN_FOLDER or --adapter DIR");
+  expect_refusal("tandem export --run run --dtype F32 --out new", 2, "--dtype belongs to --merge");
+  expect_refusal("tandem export --run run --merge --dtype F8 --out new", 2, "--dtype F8 is not known");
+  expect_refusal("tandem export --run model --out new", 3, "holds no adapter yet");
+  expect_refusal("tandem export --run nowhere --out new", 3, "is no run's folder");
+  expect_refusal("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 tandem export --run run --out new", 2,
+                 "start it without mpirun");
+  ASSERT_EQ(run("tandem init-model --preset tiny --seed 2 --out other").code, 0);
+  expect_refusal("tandem export --run run --model other --out new", 3, "is not the model of the run");
+  expect_refusal("cp -r run moved; rm moved/spec.txt; tandem export --run moved --out new", 3,
+                 "moved/spec.txt: cannot be opened");
+  expect_refusal(
+      "cp -r run/adapter named; sed -i 's/\"model\"/\"gone\"/' named/adapter_config.json; tandem export "
+      "--adapter named --out new",
+      2, "give --model DIR");
+  EXPECT_FALSE(fs::exists(path("new")));
+  EXPECT_FALSE(fs::exists(path("new.tmp")));
+}
+
+TEST_F(Export, ARunStartsFromAnExportedAdapter) {
+  ASSERT_EQ(run("tandem export --adapter run/adapter --out adapter-b").code, 0);
+  const auto result = run(train("--lora.init adapter-b --run.out again"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("14 modules, from adapter-b; "), std::string::npos) << result.err;
+  const Trajectory first = read_trajectory(path("run/native.h5")),
+                   second = read_trajectory(path("again/native.h5"));
+  const LoadedAdapter adapter = load_adapter(path("adapter-b"), read_model_config(path("model")));
+  const std::string digest = adapter_digest(adapter.tensors());
+  EXPECT_EQ(first.evals->adapter_digest.back(), digest);
+  EXPECT_EQ(second.evals->adapter_digest.front(), digest);
+  EXPECT_EQ(second.evals->nll_sum.front(), first.evals->nll_sum.back()) << "the same adapter, the same bits";
+  EXPECT_NE(second.evals->adapter_digest.back(), digest);
+  EXPECT_NE(read_text(path("again/spec.txt")).find("\nlora.init = \""), std::string::npos);
+}
+
+TEST_F(Export, AnAdapterThatDoesNotFitTheRunIsRefused) {
+  ASSERT_EQ(run("tandem export --adapter run/adapter --out adapter-c").code, 0);
+  const auto refused = [&](const std::string& options, const std::string& part) {
+    const auto result = run(train("--lora.init adapter-c --run.out refused " + options));
+    EXPECT_EQ(result.code, 3) << options << result.err;
+    const auto lines = support::lines_of(result.err);
+    ASSERT_FALSE(lines.empty());
+    EXPECT_NE(lines.back().find("lora.init: adapter-c"), std::string::npos) << lines.back();
+    EXPECT_NE(lines.back().find(part), std::string::npos) << lines.back();
+    EXPECT_FALSE(fs::exists(path("refused")));
+  };
+  refused("--lora.rank 4", "the adapter has r = 8, the run lora.rank = 4");
+  refused("--lora.alpha 8", "the adapter has lora_alpha = 16, the run lora.alpha = 8");
+  refused("--lora.rslora", "the adapter has use_rslora = false, the run lora.rslora = true");
+  refused("--lora.targets q,v", "belongs to no module of this run");
+  support::write_text(path("adapter-c/adapter_model.safetensors"), "x");
+  refused("", "adapter_model.safetensors");
+}
+
+}  // namespace
+}  // namespace tandem
