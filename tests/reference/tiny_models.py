@@ -41,7 +41,7 @@ def write_safetensors(path, tensors, bf16):
     Path(path).write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"".join(chunks))
 
 
-def write_tensors(folder, tensors, bf16, shards):
+def write_tensors(folder, tensors, bf16, shards=1):
     """model.safetensors, or so many shards and their index. Neighbours lie in different shards."""
     if shards == 1:
         write_safetensors(folder / "model.safetensors", tensors, bf16)
@@ -77,12 +77,17 @@ def write_model(folder, config, seed, bf16=False, shards=1):
         if bf16:
             tensors[name] = (tensors[name].view(np.uint32) & 0xFFFF0000).view(np.float32)
     write_tensors(folder, tensors, bf16, shards)
+    write_config(folder, config, bf16)
+
+
+def write_config(folder, config, bf16=False):
+    folder.mkdir(parents=True, exist_ok=True)
     names = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
     (folder / "config.json").write_text(
         json.dumps(
             {
                 **rope_keys(config),
-                **({} if config.kind == "qwen2" else {"head_dim": config.head_dim}),
+                **({} if default_head_dim(config) else {"head_dim": config.head_dim}),
                 "architectures": [names[config.kind]],
                 "model_type": config.kind,
                 "hidden_size": config.hidden,
@@ -101,6 +106,11 @@ def write_model(folder, config, seed, bf16=False, shards=1):
             indent=2,
         )
     )
+
+
+def default_head_dim(config):
+    """Qwen2's configurations leave it out."""
+    return config.kind == "qwen2" and config.head_dim * config.heads == config.hidden
 
 
 def rope_keys(config):
