@@ -43,6 +43,7 @@ TextTools read_tools(const std::filesystem::path& model_dir, const std::string& 
 // A row and what is to be reported of it.
 struct Outcome {
   RenderedRow row;
+  RowForm form = RowForm::kMessages;
   bool cut = false, dropped = false, special = false;
   std::int64_t reasoning_dropped = 0, text_dropped = 0, lost_bytes = 0;
   std::exception_ptr error;
@@ -93,7 +94,8 @@ class Renderer {
     Row row = parse_row(line.text, file_, line.number);
     Outcome outcome;
     outcome.row.line = line.number;
-    if (row.tokenised) {
+    outcome.form = row.form;
+    if (row.tokenised()) {
       outcome.row.ids = std::move(row.ids);
       outcome.row.targets = std::move(row.targets);
     } else {
@@ -207,6 +209,8 @@ void check(const RenderOptions& options) {
 void count(const Outcome& outcome, DatasetReport& report) {
   const RenderedRow& row = outcome.row;
   report.rows += 1;
+  report.alpaca += outcome.form == RowForm::kAlpaca;
+  report.sharegpt += outcome.form == RowForm::kShareGpt;
   report.cut += outcome.cut;
   report.dropped += outcome.dropped;
   report.reasoning_dropped += outcome.reasoning_dropped;

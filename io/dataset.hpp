@@ -1,5 +1,5 @@
-// JSONL rows -> samples: `messages`, `prompt`/`completion` (rendered and tokenised with the model's own
-// files), or already tokenised `ids` + `targets` (these need no tokenizer in the model's folder).
+// JSONL rows -> samples: conversations in one of the forms of io/text/row.hpp (rendered and tokenised with the
+// model's own files), or already tokenised `ids` + `targets` (these need no tokenizer in the model's folder).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct RenderOptions {
 struct DatasetReport {
   std::int64_t rows = 0;  // non-blank lines
   std::int64_t blank = 0;
+  std::int64_t alpaca = 0, sharegpt = 0;  // rows written as these data sets write them (RowForm)
   std::int64_t cut = 0;      // longer than max_tokens, cut on the right
   std::int64_t dropped = 0;  // longer than max_tokens, left out
   std::int64_t without_targets = 0;
@@ -48,6 +49,8 @@ struct DatasetReport {
 
   // One line for each thing that a user should know of.
   std::vector<std::string> warnings() const;
+  // "" or, where rows have another form than Tandem's own, one line that says how they were read.
+  std::string form_note() const;
 };
 
 struct Dataset {

@@ -22,4 +22,14 @@ std::vector<std::string> DatasetReport::warnings() const {
   return lines;
 }
 
+std::string DatasetReport::form_note() const {
+  std::string text;
+  const auto say = [&](std::int64_t count, const char* form) {
+    if (count > 0) text += cat(text.empty() ? "" : ", ", count, " of ", rows, " rows are read as ", form);
+  };
+  say(alpaca, "Alpaca's (instruction, input, output)");
+  say(sharegpt, "ShareGPT's (conversations)");
+  return text;
+}
+
 }  // namespace tandem

@@ -12,7 +12,7 @@ namespace tandem {
 
 // Part of every cache key: to be raised whenever the same inputs may become other ids, marks or counts (the
 // templates, the tokenizer, the rows read, the report). tests/io/sample_cache_test.cpp notices.
-inline constexpr int kRenderVersion = 1;
+inline constexpr int kRenderVersion = 2;
 
 // What a data set follows from, one `key value` a line. Throws kInput where a file cannot be read.
 std::string cache_key(const std::string& data_digest, const std::filesystem::path& model_dir,

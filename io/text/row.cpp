@@ -1,5 +1,7 @@
 #include "io/text/row.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 
 #include "io/text/strict_json.hpp"
@@ -17,31 +19,62 @@ class RowReader {
 
   Row read(const json& object) const {
     if (!object.is_object()) fail(cat("a row is a JSON object, not ", object.type_name()));
-    const bool conversation = object.contains("messages");
-    const bool pair = object.contains("prompt") || object.contains("completion");
-    const bool tokenised = object.contains("ids") || object.contains("targets");
-    if (conversation + pair + tokenised != 1)
-      fail("a row has either messages, or prompt and completion, or ids and targets");
+    Row row;
+    row.form = form_of(object);
     if (const auto tools = object.find("tools");
         tools != object.end() && !tools->is_null() && !tools->empty())
       fail("tools are not supported");
-    if (tokenised) return read_tokenised(object);
-    Row row;
-    if (pair) {
-      row.messages = {{"user", text(object, "prompt", "the row"), {}},
-                      {"assistant", text(object, "completion", "the row"), {}}};
-      return row;
+    switch (row.form) {
+      case RowForm::kTokenised:
+        read_tokenised(object, row);
+        break;
+      case RowForm::kPair:
+        row.messages = {{"user", text(object, "prompt", "the row"), {}},
+                        {"assistant", text(object, "completion", "the row"), {}}};
+        break;
+      case RowForm::kAlpaca:
+        read_alpaca(object, row);
+        break;
+      case RowForm::kShareGpt:
+        read_sharegpt(object, row);
+        break;
+      case RowForm::kMessages:
+        for_each(object, "messages", [&](const json& message, const std::string& where) {
+          row.messages.push_back(read_message(message, where));
+        });
     }
-    const json& messages = object["messages"];
-    if (!messages.is_array() || messages.empty()) fail("messages is no list, or empty");
-    for (std::size_t i = 0; i < messages.size(); ++i)
-      row.messages.push_back(read_message(messages[i], cat("message ", i + 1)));
     return row;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::kInput, cat(file_, " line ", line_, ": ", what));
+  }
+
+  RowForm form_of(const json& object) const {
+    const auto any = [&](std::initializer_list<const char*> keys) {
+      return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return object.contains(key); });
+    };
+    std::vector<RowForm> forms;
+    if (any({"messages"})) forms.push_back(RowForm::kMessages);
+    if (any({"prompt", "completion"})) forms.push_back(RowForm::kPair);
+    if (any({"ids", "targets"})) forms.push_back(RowForm::kTokenised);
+    if (any({"instruction"})) forms.push_back(RowForm::kAlpaca);
+    if (any({"conversations"})) forms.push_back(RowForm::kShareGpt);
+    if (forms.size() != 1)
+      fail(
+          "a row has either messages, or prompt and completion, or ids and targets, or instruction and "
+          "output "
+          "(Alpaca), or conversations (ShareGPT)");
+    return forms[0];
+  }
+
+  // `what(element, where)` for each of a list that must have some.
+  template <class What>
+  void for_each(const json& object, const char* key, const What& what) const {
+    const json& list = object[key];
+    if (!list.is_array() || list.empty()) fail(cat(key, " is no list, or empty"));
+    for (std::size_t i = 0; i < list.size(); ++i) what(list[i], cat("message ", i + 1));
   }
 
   std::string text(const json& object, const char* key, const std::string& where) const {
@@ -66,16 +99,59 @@ class RowReader {
     return message;
   }
 
-  Row read_tokenised(const json& object) const {
-    Row row;
-    row.tokenised = true;
+  // "" where it is absent or null.
+  std::string text_or_empty(const json& object, const char* key) const {
+    const auto found = object.find(key);
+    return found == object.end() || found->is_null() ? "" : text(object, key, "the row");
+  }
+
+  void read_system(const json& object, Row& row) const {
+    if (std::string system = text_or_empty(object, "system"); !system.empty())
+      row.messages.push_back({"system", std::move(system), {}});
+  }
+
+  void read_alpaca(const json& object, Row& row) const {
+    if (const auto history = object.find("history");
+        history != object.end() && !history->is_null() && !history->empty())
+      fail("history is not supported; write earlier turns as messages");
+    read_system(object, row);
+    const std::string input = text_or_empty(object, "input");
+    std::string user = text(object, "instruction", "the row");
+    if (!input.empty()) user += (user.empty() ? "" : "\n\n") + input;
+    row.messages.push_back({"user", std::move(user), {}});
+    row.messages.push_back({"assistant", text(object, "output", "the row"), {}});
+  }
+
+  void read_sharegpt(const json& object, Row& row) const {
+    read_system(object, row);
+    const bool has_system = !row.messages.empty();
+    for_each(object, "conversations", [&](const json& turn, const std::string& where) {
+      const bool own = turn.is_object() && turn.contains("from");
+      row.messages.push_back(own ? read_turn(turn, where) : read_message(turn, where));
+      if (has_system && row.messages.back().role == "system")
+        fail(cat(where, " is a system turn, but the row has system too"));
+    });
+  }
+
+  Message read_turn(const json& object, const std::string& where) const {
+    for (const auto& [key, value] : object.items())
+      if (key != "from" && key != "value")
+        fail(cat(where, ": the key ", json(key).dump(), " is not supported (from, value are)"));
+    const std::string from = text(object, "from", where);
+    if (from == "human" || from == "user") return {"user", text(object, "value", where), {}};
+    if (from == "gpt" || from == "assistant") return {"assistant", text(object, "value", where), {}};
+    if (from == "system") return {"system", text(object, "value", where), {}};
+    fail(cat(where, ": from = ", json(from).dump(),
+             " is not supported (system, human, user, gpt, assistant are)"));
+  }
+
+  void read_tokenised(const json& object, Row& row) const {
     row.ids = numbers<std::int32_t>(object, "ids", std::numeric_limits<std::int32_t>::max());
     row.targets = numbers<std::uint8_t>(object, "targets", 1);
     if (row.ids.empty()) fail("ids is empty");
     if (row.ids.size() != row.targets.size())
       fail(cat(row.ids.size(), " ids, but ", row.targets.size(),
                " targets; one target mark (0 or 1) for each id"));
-    return row;
   }
 
   template <class T>

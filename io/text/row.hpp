@@ -10,13 +10,28 @@
 
 namespace tandem {
 
-// Either a conversation (`messages`, or `prompt` and `completion` as a user and an assistant turn) or a
-// tokenised sample (`ids`, `targets`).
+// How a row is written, told by its keys; exactly one form must fit.
+enum class RowForm {
+  kMessages,   // messages: [{role, content}, ...]
+  kPair,       // prompt, completion: a user and an assistant turn
+  kTokenised,  // ids, targets
+  // instruction, input, output, as Alpaca has them: a user turn (instruction, a blank line and input, where
+  // input is not empty) and an assistant turn.
+  kAlpaca,
+  // conversations: [{from, value}, ...], as ShareGPT has them; human or user is the user, gpt or assistant
+  // the assistant. Items may be {role, content} too.
+  kShareGpt,
+};
+
+// Either a conversation or, for kTokenised, a tokenised sample. In the last two forms `system` may be a
+// system turn.
 struct Row {
-  bool tokenised = false;
+  RowForm form = RowForm::kMessages;
   std::vector<Message> messages;
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> targets;  // 0 or 1
+
+  bool tokenised() const { return form == RowForm::kTokenised; }
 };
 
 // Other keys of the row are ignored, those of a message refused: they might carry what the model should see.

@@ -20,6 +20,7 @@ int render_command(const std::filesystem::path& model_dir, const std::filesystem
     object["digest"] = one.digest(0);
     out << object.dump() << '\n';
   });
+  if (const std::string note = report.form_note(); !note.empty()) warnings << "note: " << note << '\n';
   for (const std::string& warning : report.warnings()) warnings << "warning: " << warning << '\n';
   out.flush();
   if (!out) throw Error(ErrorKind::kInput, "standard output cannot be written to its end");

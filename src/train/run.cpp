@@ -35,6 +35,7 @@ void report(RunLog& log, const char* what, const std::string& path, const Datase
   const DatasetReport& r = data.report;
   log.line(cat(what, " ", path, ": ", data.samples.size(), " samples of ", r.rows, " rows, ", r.tokens, " tokens (",
                r.target_tokens, " targets), longest ", r.longest, r.from_cache ? "; from the token cache" : ""));
+  if (const std::string note = r.form_note(); !note.empty()) log.line(note);
   for (const std::string& warning : r.warnings()) log.warning(warning);
 }
 

@@ -78,6 +78,55 @@ TEST_F(DatasetTest, ReadsConversationsPairsAndTokenisedRows) {
   EXPECT_EQ(list[2].targets, (Marks{0, 1, 1}));
 }
 
+TEST_F(DatasetTest, ReadsAlpacasRowsAsTwoTurns) {
+  const auto list = rows(R"({"prompt":"i\n\nn","completion":"o"})"
+                         "\n"
+                         R"({"instruction":"i","input":"n","output":"o","text":"ignored"})"
+                         "\n"
+                         R"({"prompt":"i","completion":"o"})"
+                         "\n"
+                         R"({"instruction":"i","input":"","output":"o"})"
+                         "\n"
+                         R"({"instruction":"i","output":"o","history":[],"system":null})"
+                         "\n"
+                         R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"i"},{"role":"assistant","content":"o"}]})"
+                         "\n"
+                         R"({"instruction":"i","output":"o","system":"s"})");
+  ASSERT_EQ(list.size(), 7u);
+  EXPECT_EQ(list[1].text, list[0].text);
+  EXPECT_EQ(list[1].targets, list[0].targets);
+  EXPECT_EQ(list[3].text, list[2].text);
+  EXPECT_EQ(list[4].text, list[2].text);
+  EXPECT_EQ(list[6].text, list[5].text);
+}
+
+TEST_F(DatasetTest, ReadsShareGptsRowsAsTheirTurns) {
+  const auto list = rows(
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]})"
+      "\n"
+      R"({"conversations":[{"from":"system","value":"s"},{"from":"human","value":"a"},{"from":"gpt","value":"b"},{"from":"user","value":"c"},{"from":"assistant","value":"d"}],"id":"x"})"
+      "\n"
+      R"({"system":"s","conversations":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"from":"human","value":"c"},{"from":"gpt","value":"d"}]})");
+  ASSERT_EQ(list.size(), 3u);
+  for (const std::size_t i : {1u, 2u}) {
+    EXPECT_EQ(list[i].text, list[0].text);
+    EXPECT_EQ(list[i].targets, list[0].targets);
+  }
+}
+
+TEST_F(DatasetTest, SaysInOneLineWhichFormWasRecognised) {
+  const std::string alpaca = R"({"instruction":"i","output":"o"})"
+                             "\n",
+                    sharegpt = R"({"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]})"
+                               "\n";
+  EXPECT_EQ(load(kBase).report.form_note(), "");
+  EXPECT_EQ(load(alpaca + alpaca).report.form_note(),
+            "2 of 2 rows are read as Alpaca's (instruction, input, output)");
+  EXPECT_EQ(load(kBase + alpaca + sharegpt).report.form_note(),
+            "1 of 3 rows are read as Alpaca's (instruction, input, output), 1 of 3 rows are read as ShareGPT's "
+            "(conversations)");
+}
+
 TEST_F(DatasetTest, NeedsNoTokenizerForTokenisedRows) {
   model_ = folder_ / "nothing here";
   const auto dataset = load(R"({"ids":[1,2,3],"targets":[1,1,0]})");
@@ -265,6 +314,21 @@ TEST_F(DatasetTest, RefusesBadRowsWithLineAndColumn) {
       {R"({"ids":[1,2],"targets":[1,true]})", "line 2: targets[1] = true"},
       {R"({"ids":[],"targets":[]})", "line 2: ids is empty"},
       {R"({"ids":[1]})", "line 2: the row has no list targets"},
+      {R"({"instruction":"i"})", "line 2: the row has no output"},
+      {R"({"instruction":"i","output":null})", "line 2: the row: output is null, not a text"},
+      {R"({"instruction":"i","input":["n"],"output":"o"})", "line 2: the row: input is array, not a text"},
+      {R"({"instruction":"i","output":"o","history":[["a","b"]]})", "line 2: history is not supported"},
+      {R"({"instruction":"i","output":"o","messages":[]})", "line 2: a row has either"},
+      {R"({"conversations":{}})", "line 2: conversations is no list, or empty"},
+      {R"({"conversations":[]})", "line 2: conversations is no list, or empty"},
+      {R"({"conversations":["x"]})", "line 2: message 1 is no JSON object"},
+      {R"({"conversations":[{"from":"human","value":"a"},{"from":"observation","value":"b"}]})",
+       "line 2: message 2: from = \"observation\" is not supported"},
+      {R"({"conversations":[{"from":"human"}]})", "line 2: message 1 has no value"},
+      {R"({"conversations":[{"from":"human","value":"a","weight":0}]})",
+       "line 2: message 1: the key \"weight\" is not supported (from, value are)"},
+      {R"({"conversations":[{"from":"system","value":"a"}],"system":"b"})",
+       "line 2: message 1 is a system turn, but the row has system too"},
   };
   for (const auto& [row, part] : cases) {
     const std::string error = error_of(kBase + row + "\n" + kBase);

@@ -205,7 +205,7 @@ TEST_F(SampleCache, ForgetsWhatKilledWritersLeftBehind) {
 // Fixed inputs, each template and policy. Where this digest changes, ids or marks of something changed, and
 // caches written before are wrong: raise kRenderVersion, then put the new digest here.
 TEST(SampleCacheVersion, StandsForWhatRenderingGives) {
-  ASSERT_EQ(kRenderVersion, 1);
+  ASSERT_EQ(kRenderVersion, 2);
   const support::TempFolder folder;
   write_byte_level_tokenizer(folder.path());
   support::write_text(folder / "d.jsonl", kRows);
