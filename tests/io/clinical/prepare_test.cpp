@@ -333,5 +333,35 @@ TEST(PrepareReal, AllRowsOfTheThreeSourcesAreAccountedFor) {
   EXPECT_LE(all.letters_disagree.rows, 1);
 }
 
+// A copy that counts from 0, as other distributors have it, and one without 0 and 4, where the letters must
+// tell.
+TEST(PrepareReal, CopiesOfMedmcqaThatCountOtherwiseGiveTheSameRows) {
+  const auto original = support::data_path("medmcqa/dev.json");
+  if (!original) GTEST_SKIP() << support::kNoData;
+  const support::TempFolder folder;
+  std::istringstream in(support::read_text(*original));
+  std::string zero_based, middle, middle_zero_based;
+  for (std::string line; std::getline(in, line);) {
+    json row = json::parse(line);
+    const int cop = row["cop"];
+    if (cop != 4 && cop != 1) middle += line + "\n";
+    row["cop"] = cop - 1;
+    zero_based += row.dump() + "\n";
+    if (cop != 4 && cop != 1) middle_zero_based += row.dump() + "\n";
+  }
+  const auto train_of = [&](const std::string& text, const std::string& evidence) {
+    support::write_text(folder / "f", text);
+    PrepareOptions o;
+    o.out = folder / "out";
+    o.overwrite = true;
+    o.sources = {{SourceKind::kMedmcqa, folder / "f"}};
+    EXPECT_EQ(prepare_clinical(o).sources[0].evidence.substr(0, 18), evidence);
+    return support::read_text(folder / "out" / "train.jsonl");
+  };
+  EXPECT_EQ(train_of(zero_based, "cop counts from 0:"),
+            train_of(support::read_text(*original), "cop counts from 1:"));
+  EXPECT_EQ(train_of(middle_zero_based, "cop counts from 0:"), train_of(middle, "cop counts from 1:"));
+}
+
 }  // namespace
 }  // namespace tandem
