@@ -1,7 +1,9 @@
-// Log-probabilities of small seeded models and adapters against values that Hugging Face's transformers and PEFT gave.
+// Log-probabilities of small seeded models and adapters against values that Hugging Face's transformers and
+// PEFT gave.
 //
-// published_logits.json and published_adapters.json are written by tests/real/transformers_logits.py and peft_roundtrip.py;
-// here the same tensors are drawn again (tests/real/seeded_models.py has the recipe), without either package.
+// published_logits.json and published_adapters.json are written by tests/real/transformers_logits.py and
+// peft_roundtrip.py; here the same tensors are drawn again (tests/real/seeded_models.py has the recipe),
+// without either package.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,13 +24,16 @@ namespace {
 
 using nlohmann::json;
 
-// |ours - theirs| of one log-probability: 1e-5 of the logits' rms, which is 1.2 in all models. Float32 leaves about 1e-6;
-// theta off by 1e-4, a factor of 8.01 for 8 or a doubled epsilon leaves more than this.
+// |ours - theirs| of one log-probability: 1e-5 of the logits' rms, which is 1.2 in all models. Float32 leaves
+// about 1e-6; theta off by 1e-4, a factor of 8.01 for 8 or a doubled epsilon leaves more than this.
 constexpr double kTolerance = 1.2e-5;
 
-json published(const char* file) { return support::read_json(std::string(TANDEM_SOURCE_DIR "/tests/model/") + file); }
+json published(const char* file) {
+  return support::read_json(std::string(TANDEM_SOURCE_DIR "/tests/model/") + file);
+}
 
-std::vector<float> draw_tensor(std::uint64_t seed, const std::string& name, const std::vector<std::int64_t>& shape) {
+std::vector<float> draw_tensor(std::uint64_t seed, const std::string& name,
+                               const std::vector<std::int64_t>& shape) {
   const RandomStream stream(seed, name);
   const std::int64_t n = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
   std::vector<float> values(static_cast<std::size_t>(n));
@@ -46,12 +51,15 @@ std::vector<float> draw_tensor(std::uint64_t seed, const std::string& name, cons
 
 class SeededModel {
  public:
-  explicit SeededModel(const std::string& name) : file_(published("published_logits.json")), model_(file_["models"].at(name)) {
+  explicit SeededModel(const std::string& name)
+      : file_(published("published_logits.json")), model_(file_["models"].at(name)) {
     support::write_text(folder_ / "config.json", model_["config"].dump());
     std::vector<TensorSpec> specs;
-    for (const auto& [tensor, shape] : model_["tensors"].items()) specs.push_back({tensor, DType::kF32, shape});
+    for (const auto& [tensor, shape] : model_["tensors"].items())
+      specs.push_back({tensor, DType::kF32, shape});
     SafetensorsWriter writer(folder_ / "model.safetensors", specs);
-    for (const TensorSpec& spec : specs) writer.write(std::span<const float>(draw_tensor(seed(), spec.name, spec.shape)));
+    for (const TensorSpec& spec : specs)
+      writer.write(std::span<const float>(draw_tensor(seed(), spec.name, spec.shape)));
     writer.publish();
     config_ = read_model_config(folder_.path());
   }
@@ -75,12 +83,14 @@ class SeededModel {
     Weights weights(config_, memory.block());
     weights.load(ModelTensors(folder_.path()));
     const CpuContext ctx(1);
-    Transformer transformer(ctx, config_, weights, layout, {0, 0, batch.n_tokens(), batch.n_scored(), batch.n_tokens()});
+    Transformer transformer(ctx, config_, weights, layout,
+                            {0, 0, batch.n_tokens(), batch.n_scored(), batch.n_tokens()});
     transformer.allocate();
     std::vector<float> nll(wanted.size());
     transformer.evaluate(adapter, batch, nll);
     for (std::size_t i = 0; i < nll.size(); ++i)
-      EXPECT_NEAR(-nll[i], wanted[i], kTolerance) << "position " << batch.scored_row[i] << ", token " << batch.target[i];
+      EXPECT_NEAR(-nll[i], wanted[i], kTolerance)
+          << "position " << batch.scored_row[i] << ", token " << batch.target[i];
   }
 
  private:
@@ -90,7 +100,8 @@ class SeededModel {
     MicroBatch batch;
     batch.sample_begin = {0, n};
     for (std::int32_t p = 0; p < n; ++p) {
-      const std::uint64_t id = ids.draw(static_cast<std::uint64_t>(p)) % static_cast<std::uint64_t>(config_.vocab_size);
+      const std::uint64_t id =
+          ids.draw(static_cast<std::uint64_t>(p)) % static_cast<std::uint64_t>(config_.vocab_size);
       batch.ids.push_back(static_cast<std::int32_t>(id));
       batch.position.push_back(p);
       batch.sample_key.push_back(0);
@@ -123,7 +134,8 @@ TEST_P(PublishedAdapter, HasOurKeysAndGivesOurLogits) {
   std::vector<float> values(static_cast<std::size_t>(layout.size()));
   for (const LoraTensor& tensor : layout.tensors()) {
     keys["base_model.model." + tensor.name] = {tensor.rows, tensor.cols};
-    std::ranges::copy(draw_tensor(model.seed(), tensor.name, {tensor.rows, tensor.cols}), values.begin() + tensor.offset);
+    std::ranges::copy(draw_tensor(model.seed(), tensor.name, {tensor.rows, tensor.cols}),
+                      values.begin() + tensor.offset);
   }
   EXPECT_EQ(keys, (adapter["keys"].get<std::map<std::string, std::vector<std::int64_t>>>()));
   model.expect(adapter["values"], layout, values);
@@ -136,10 +148,11 @@ std::string with_underscores(const testing::TestParamInfo<const char*>& test) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transformers, PublishedLogits,
-                         testing::Values("qwen3-tied", "qwen3-untied", "llama3-tied", "llama3-untied", "qwen2-tied",
-                                         "qwen2-untied"),
+                         testing::Values("qwen3-tied", "qwen3-untied", "llama3-tied", "llama3-untied",
+                                         "qwen2-tied", "qwen2-untied"),
                          with_underscores);
-INSTANTIATE_TEST_SUITE_P(Peft, PublishedAdapter, testing::Values("qwen3-tied", "llama3-untied", "qwen2-untied"), with_underscores);
+INSTANTIATE_TEST_SUITE_P(Peft, PublishedAdapter,
+                         testing::Values("qwen3-tied", "llama3-untied", "qwen2-untied"), with_underscores);
 
 }  // namespace
 }  // namespace tandem

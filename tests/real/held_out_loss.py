@@ -4,8 +4,8 @@
     tandem render --model MODEL --data.max_tokens 768 held_out.jsonl > rows.jsonl
     held_out_loss.py MODEL rows.jsonl [--precision f64] [--transformers]
 
-The model is the one of tests/reference, or transformers' own (a package of that name), one sample at a time; sums are
-in double.
+The model is the one of tests/reference, or transformers' own (a package of that name), one sample at a time;
+sums are in double.
 """
 
 import argparse
@@ -34,11 +34,15 @@ class Published:
     def nll(self, ids, scored, adapter, scale):
         logits = self.model(torch.as_tensor(ids)[None]).logits[0]
         scored = torch.as_tensor(scored)
-        return torch.nn.functional.cross_entropy(logits[scored - 1], torch.as_tensor(ids)[scored], reduction="none")
+        return torch.nn.functional.cross_entropy(
+            logits[scored - 1], torch.as_tensor(ids)[scored], reduction="none"
+        )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("rows")
     parser.add_argument("--precision", choices=("f32", "f64"), default="f32")

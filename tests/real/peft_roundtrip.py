@@ -3,10 +3,11 @@
 
     peft_roundtrip.py WORK_FOLDER TANDEM [--write tests/model/published_adapters.json]
 
-Needs the packages torch, transformers, peft, safetensors and numpy. For each model: Tandem trains an adapter and exports
-it; PEFT loads it, and both give the same logits, which are not the base model's; the keys are exactly PEFT's; the
-merged model is PEFT's merged model within the rounding that the export states, and gives the same logits; an adapter
-that PEFT writes starts a run of Tandem. --write keeps PEFT's keys and a few logits of seeded adapters.
+Needs the packages torch, transformers, peft, safetensors and numpy. For each model: Tandem trains an adapter
+and exports it; PEFT loads it, and both give the same logits, which are not the base model's; the keys are
+exactly PEFT's; the merged model is PEFT's merged model within the rounding that the export states, and gives
+the same logits; an adapter that PEFT writes starts a run of Tandem. --write keeps PEFT's keys and a few
+logits of seeded adapters.
 """
 
 import argparse
@@ -56,8 +57,22 @@ def run(*command):
 
 
 def train(tandem, work, settings, out, updates):
-    keys = {**settings, "train.updates": updates, "batch.global": 8, "optim.lr": 0.05, "optim.warmup": 0, "data.max_tokens": 256}
-    inputs = ("--model", work / "model", "--data", work / "train.jsonl", "--data.held_out", work / "held_out.jsonl")
+    keys = {
+        **settings,
+        "train.updates": updates,
+        "batch.global": 8,
+        "optim.lr": 0.05,
+        "optim.warmup": 0,
+        "data.max_tokens": 256,
+    }
+    inputs = (
+        "--model",
+        work / "model",
+        "--data",
+        work / "train.jsonl",
+        "--data.held_out",
+        work / "held_out.jsonl",
+    )
     run(tandem, "train", *inputs, "--run.out", out, *(s for k, v in keys.items() for s in (f"--{k}", v)))
     return json.loads(run(tandem, "inspect", "--json", out))["trajectories"][0]["held_out"]
 
@@ -98,8 +113,12 @@ def check_merged(checks, tandem, work, adapted, ids, given):
     mine = load_file(work / "merged" / "model.safetensors")
     theirs = adapted.merge_and_unload().state_dict()
     # PEFT forms the product in float64 here: what it leaves is far below a rounding to float32.
-    worst = max(float(((v.double() - theirs[k]) / theirs[k]).abs().nan_to_num(0.0).max()) for k, v in mine.items())
-    checks.that(worst <= stated * 1.001, f"merged weights are PEFT's: largest relative difference {worst:.4g}")
+    worst = max(
+        float(((v.double() - theirs[k]) / theirs[k]).abs().nan_to_num(0.0).max()) for k, v in mine.items()
+    )
+    checks.that(
+        worst <= stated * 1.001, f"merged weights are PEFT's: largest relative difference {worst:.4g}"
+    )
 
 
 def check_import(checks, tandem, work):
@@ -124,7 +143,7 @@ def check_loss(checks, ours, theirs, what):
 
 
 def seeded_adapter(model, ids, settings):
-    """PEFT's keys and shapes for the settings, and logits with the adapter drawn as seeded_models draws tensors."""
+    """PEFT's keys and shapes for the settings, and logits with an adapter that seeded_models draws."""
     targets = settings.get("lora.targets", ",".join(models.MODULES)).split(",")
     config = peft.LoraConfig(
         r=settings["lora.rank"],
@@ -135,7 +154,9 @@ def seeded_adapter(model, ids, settings):
     )
     adapted = peft.get_peft_model(base_model(model), config).eval()
     shapes = {name: tuple(t.shape) for name, t in get_peft_model_state_dict(adapted).items()}
-    drawn = {name: seeded_models.tensor(name.removeprefix("base_model.model."), shapes[name]) for name in shapes}
+    drawn = {
+        name: seeded_models.tensor(name.removeprefix("base_model.model."), shapes[name]) for name in shapes
+    }
     set_peft_model_state_dict(adapted, {name: torch.from_numpy(t).double() for name, t in drawn.items()})
     return {
         "rank": config.r,
@@ -148,7 +169,9 @@ def seeded_adapter(model, ids, settings):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("work", type=Path)
     parser.add_argument("tandem")
     parser.add_argument("--write", type=Path, metavar="FILE")
@@ -170,7 +193,9 @@ def main():
         run(options.tandem, "export", "--run", work / "run", "--out", work / "adapter")
         adapted = peft_model(checks, work / "model", work / "adapter")
         given, base = logits(adapted, ids), logits(base_model(work / "model"), ids)
-        checks.that(difference(given, base) > 0.1, f"the adapter changes the logits: {difference(given, base):.3g}")
+        checks.that(
+            difference(given, base) > 0.1, f"the adapter changes the logits: {difference(given, base):.3g}"
+        )
         check_loss(checks, held_out["last"]["loss"], loss(adapted, work / "held_out.jsonl"), "held-out loss")
         check_merged(checks, options.tandem, work, adapted, ids, given)
         check_import(checks, options.tandem, work)

@@ -1,4 +1,5 @@
-"""What the comparisons with transformers and PEFT share: their logits, Tandem's logits, values kept for tests/model."""
+"""What the comparisons with transformers and PEFT share: their logits, Tandem's logits, values kept for
+tests/model."""
 
 import json
 import os
@@ -12,7 +13,7 @@ KEPT_POSITIONS, KEPT_IDS = (0, 1, 40, 99), (0, 17, 33, 64, 96)
 
 
 def base_model(folder, dtype=torch.float64):
-    """transformers' model with its plain attention. Norms' sums, softmax and rotary angles are float32 in its code."""
+    """transformers' model with its plain attention. Some of its steps are float32 for every dtype."""
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True
     )
@@ -48,7 +49,9 @@ def kept_values(theirs):
 
 def write_kept(path, head, models):
     """One line a model and part, so that a change shows in a diff. models: {name: {part: value}}"""
-    lines = [f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items()] + [' "models": {\n']
+    lines = [f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items()] + [
+        ' "models": {\n'
+    ]
     for name, parts in models.items():
         body = ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in parts.items())
         lines.append(f'  "{name}": {{\n{body}\n  }},\n')

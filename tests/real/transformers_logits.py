@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Logits of small random models against transformers': Qwen3, Llama 3 with its rope scaling, Qwen2.5, tied and untied.
+"""Logits of small random models against transformers': Qwen3, Llama 3 and Qwen2.5, tied and untied.
 
     transformers_logits.py WORK_FOLDER [--write tests/model/published_logits.json]
 
-Needs the packages torch, transformers and numpy. transformers computes in float64. Prints, for each model, the largest
-relative difference of a position's logits from the reference's in tests/reference. --write keeps a few values, which
-tests/model holds Tandem to.
+Needs the packages torch, transformers and numpy. transformers computes in float64. Prints, for each model,
+the largest relative difference of a position's logits from the reference's in tests/reference. --write keeps
+a few values, which tests/model holds Tandem to.
 """
 
 import argparse
@@ -34,12 +34,15 @@ def reference_logits(folder, ids):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("work", type=Path)
     parser.add_argument("--write", type=Path, metavar="FILE")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    made_by = f"tests/real/transformers_logits.py, transformers {transformers.__version__}, torch {torch.__version__}"
+    versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    made_by = f"tests/real/transformers_logits.py, {versions}"
     print(made_by)
     keep, failed = {}, False
     for name, config in seeded_models.CONFIGS.items():

@@ -261,10 +261,7 @@ def slow_nll(model, ids, scored, adapter, scale):
 
     def rotate(x, position):
         half = c.head_dim // 2
-        turned = [
-            complex(x[i], x[i + half]) * np.exp(1j * position * frequency(i))
-            for i in range(half)
-        ]
+        turned = [complex(x[i], x[i + half]) * np.exp(1j * position * frequency(i)) for i in range(half)]
         return np.array([z.real for z in turned] + [z.imag for z in turned])
 
     def head(x, j):

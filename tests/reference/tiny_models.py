@@ -17,9 +17,7 @@ from model_files import Llama3Rope, ModelConfig
 QWEN3_TIED = ModelConfig("qwen3", 48, 2, 6, 2, 16, 80, 131, 1e6, 1e-6, True)
 LLAMA_UNTIED = ModelConfig("llama", 40, 3, 4, 2, 12, 72, 97, 1e4, 1e-5, False)
 # Waves of 6, 29, 135 and more tokens: one is kept, one mixed, the others are slowed down.
-LLAMA3_SCALED = ModelConfig(
-    "llama", 40, 2, 6, 3, 12, 72, 97, 1e4, 1e-5, True, Llama3Rope(8.0, 1.0, 4.0, 64)
-)
+LLAMA3_SCALED = ModelConfig("llama", 40, 2, 6, 3, 12, 72, 97, 1e4, 1e-5, True, Llama3Rope(8.0, 1.0, 4.0, 64))
 QWEN2_UNTIED = ModelConfig("qwen2", 48, 3, 6, 2, 8, 56, 113, 1e6, 1e-6, False)
 
 
