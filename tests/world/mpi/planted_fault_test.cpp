@@ -20,7 +20,9 @@ TEST(PlantedFault, IsCaughtInItsUpdateOnEveryRankBeforeTheStep) {
   const support::TempFolder folder;
   const std::filesystem::path model = support::make_tiny_model(folder, "qwen3");
   const ModelConfig config = read_model_config(model);
-  const Weights weights(model, config);
+  Arena memory(Weights::bytes(config), "weights");
+  Weights weights(config, memory.block());
+  weights.load(ModelTensors(model));
   const CpuContext ctx(1);
   const SampleSet train = support::make_samples({9, 5, 14, 3, 8, 11, 6, 7}, {4, 3, 6, 2, 4, 5, 3, 3});
   RunSpec spec;
