@@ -17,6 +17,9 @@ namespace tandem {
 void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                        std::span<const std::int32_t> sample_begin, const HeadShape& heads);
 
+// The same for the last T tokens of one sample of N whose keys and values are kept: q, o [T,H*D], k, v [N,K*D], T <= N.
+void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v, const HeadShape& heads);
+
 // dq [T,H*D], dk, dv [T,K*D] of do_ [T,H*D]: overwritten; the probabilities are computed again from lse.
 // No operand may overlap another.
 void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_, ConstMatrix o,

@@ -65,18 +65,18 @@ float row_dot(const float* x, const float* y, std::int64_t n) {
   return sum;
 }
 
-// Queries [q0, q1) of one head of one sample, by online softmax over chunks of keys. lse: this head's row, or null.
-void forward_block(float* scratch, Matrix o, float* lse, ConstMatrix q, ConstMatrix k, ConstMatrix v, std::int64_t q0,
-                   std::int64_t q1, float scale) {
-  const std::int64_t rows = q1 - q0;
+// Queries at positions q0, q0+1, ... of one head of one sample, by online softmax over chunks of keys. out, q: these
+// queries' rows; k, v: the sample's from its first token; lse: of these queries, or null.
+void forward_block(float* scratch, Matrix out, float* lse, ConstMatrix q, ConstMatrix k, ConstMatrix v, std::int64_t q0,
+                   float scale) {
+  const std::int64_t rows = q.rows, q1 = q0 + rows;
   std::array<float, kQueries> most, sum;
   most.fill(-std::numeric_limits<float>::infinity());
   sum.fill(0.0f);
-  const Matrix out = o.row_range(q0, q1);
   for (std::int64_t k0 = 0; k0 < q1; k0 += kKeys) {
     const Block block{q0, q1, k0, std::min(q1, k0 + kKeys)};
     const Matrix scores(scratch, rows, block.k1 - k0, kKeys);
-    product_single(scores, 0.0f, scale, q.row_range(q0, q1), Op::kPlain, k.row_range(k0, block.k1), Op::kTransposed);
+    product_single(scores, 0.0f, scale, q, Op::kPlain, k.row_range(k0, block.k1), Op::kTransposed);
     for (std::int64_t i = 0; i < rows; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const std::int64_t n = std::max<std::int64_t>(0, block.visible(i));
@@ -91,7 +91,7 @@ void forward_block(float* scratch, Matrix o, float* lse, ConstMatrix q, ConstMat
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto at = static_cast<std::size_t>(i);
     scale_row(out.row(i), 1.0f / sum[at], out.cols);
-    if (lse) lse[q0 + i] = most[at] + std::log(sum[at]);
+    if (lse) lse[i] = most[at] + std::log(sum[at]);
   }
 }
 
@@ -148,10 +148,21 @@ void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix 
     for (; index >= n_blocks(sample_begin[s + 1] - sample_begin[s]); ++s)
       index -= n_blocks(sample_begin[s + 1] - sample_begin[s]);
     const std::int64_t begin = sample_begin[s], end = sample_begin[s + 1];
-    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, begin, end),
-                  lse.data ? lse.row(h) + begin : nullptr, head_of(q, h, dim, begin, end),
-                  head_of(k, h / group, dim, begin, end), head_of(v, h / group, dim, begin, end), index * kQueries,
-                  std::min(end - begin, (index + 1) * kQueries), scale);
+    const std::int64_t q0 = begin + index * kQueries, q1 = std::min(end, q0 + kQueries);
+    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1), lse.data ? lse.row(h) + q0 : nullptr,
+                  head_of(q, h, dim, q0, q1), head_of(k, h / group, dim, begin, end),
+                  head_of(v, h / group, dim, begin, end), q0 - begin, scale);
+  });
+}
+
+void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v, const HeadShape& heads) {
+  const std::int64_t dim = heads.head_dim, group = heads.n_heads / heads.n_kv_heads, before = k.rows - q.rows;
+  const float scale = score_scale(heads);
+  const std::int64_t blocks = (q.rows + kQueries - 1) / kQueries;
+  cpu::parallel_for(ctx, blocks * heads.n_heads, [&](std::int64_t task) {
+    const std::int64_t h = task % heads.n_heads, q0 = task / heads.n_heads * kQueries, q1 = std::min(q.rows, q0 + kQueries);
+    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1), nullptr, head_of(q, h, dim, q0, q1),
+                  head_of(k, h / group, dim, 0, k.rows), head_of(v, h / group, dim, 0, k.rows), before + q0, scale);
   });
 }
 

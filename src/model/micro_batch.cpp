@@ -1,5 +1,7 @@
 #include "src/model/micro_batch.hpp"
 
+#include <numeric>
+
 #include "src/base/random.hpp"
 
 namespace tandem {
@@ -26,6 +28,16 @@ void MicroBatch::pack(const SampleSet& samples, std::span<const std::int64_t> in
     }
     sample_begin.push_back(static_cast<std::int32_t>(ids.size()));
   }
+}
+
+void MicroBatch::all_positions(std::span<const std::int32_t> tokens) {
+  ids.assign(tokens.begin(), tokens.end());
+  position.resize(tokens.size());
+  std::iota(position.begin(), position.end(), 0);
+  sample_key.assign(tokens.size(), 0);
+  sample_begin = {0, static_cast<std::int32_t>(tokens.size())};
+  scored_row = position;
+  target.assign(tokens.size(), 0);
 }
 
 void MicroBatch::reserve(std::int64_t n_tokens, std::int64_t n_samples) {

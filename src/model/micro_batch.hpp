@@ -24,6 +24,8 @@ struct MicroBatch {
   // Replaces the contents by the samples given, in that order. Capacity is kept: no allocation in an update.
   // update: which one this belongs to; evaluations, which know no dropout, leave it at 0.
   void pack(const SampleSet& samples, std::span<const std::int64_t> indices, std::int64_t update = 0);
+  // One sample, all of whose tokens predict: scored_row is every row, and target names no token.
+  void all_positions(std::span<const std::int32_t> tokens);
   void reserve(std::int64_t n_tokens, std::int64_t n_samples);
 };
 

@@ -10,6 +10,7 @@
 #include "kernels/product.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
+#include "src/model/adapted_product.hpp"
 
 namespace tandem {
 
@@ -147,6 +148,23 @@ void Transformer::evaluate(std::span<const float> adapter, const MicroBatch& bat
   loss(pass, nll);
 }
 
+void Transformer::logits(std::span<const float> adapter, const MicroBatch& batch, Matrix logits) {
+  if (batch.n_scored() == 0) return;
+  const Pass pass{adapter, batch, false, {}};
+  forward(pass);
+  const std::size_t mark = arena_.mark();
+  const LossScratch s = take_loss(arena_, batch.n_scored(), false);
+  gather_rows(ctx_, s.x, acts_.x_final, batch.scored_row);
+  rms_norm_forward(ctx_, s.xn, s.x, weights_.final_norm(), eps_);
+  // In the chunks of the loss, so that these are the very numbers it is computed from.
+  const std::int64_t chunk = head_chunk(config_.vocab_size);
+  for (std::int64_t begin = 0; begin < logits.rows; begin += chunk) {
+    const std::int64_t end = std::min(logits.rows, begin + chunk);
+    product(ctx_, logits.row_range(begin, end), {}, {{s.xn.row_range(begin, end), Op::kPlain, weights_.head(), Op::kTransposed}});
+  }
+  arena_.release(mark);
+}
+
 void Transformer::gradient(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll,
                            std::span<float> grad) {
   if (batch.n_scored() == 0) {  // a sum of nothing
@@ -220,22 +238,10 @@ void Transformer::adapters_in(const Pass& pass, std::int64_t l, Group group, Con
   }
 }
 
-// y = base + x W^T + s u B^T for each adapted module's columns of y.
 void Transformer::linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base,
                                  ConstMatrix x, Matrix u, const ForwardScratch& s) {
   adapters_in(pass, l, group, x, u, s);
-  std::array<ProductTerm, 4> terms;
-  std::size_t n = 0;
-  terms[n++] = {x, Op::kPlain, weights_.layer(l).fused[group], Op::kTransposed};
-  if (!pass.adapter.empty()) {
-    std::int64_t column = 0;
-    for (const LoraGroup::Member& member : lora_.group(l, group).members) {
-      terms[n++] = {u.col_range(column, column + lora_.rank()), Op::kPlain, lora_.b(pass.adapter, member),
-                    Op::kTransposed, lora_.scale(), member.row_begin, member.row_end};
-      column += lora_.rank();
-    }
-  }
-  product(ctx_, y, base, std::span<const ProductTerm>(terms.data(), n));
+  adapted_product(ctx_, y, base, x, weights_.layer(l).fused[group], lora_, lora_.group(l, group), pass.adapter, u);
 }
 
 void Transformer::loss(const Pass& pass, std::span<float> nll) {

@@ -47,6 +47,9 @@ class Transformer {
   // nll[n] of each scored token. adapter: flat array of the layout, or empty: the base model alone.
   void evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll);
 
+  // logits[n,:] that each scored token is predicted by. logits [N,V], overwritten.
+  void logits(std::span<const float> adapter, const MicroBatch& batch, Matrix logits);
+
   // nll, and the gradient of the nll *sum* with respect to the adapter, overwritten (flat array; gaps between tensors
   // are left alone).
   void gradient(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll, std::span<float> grad);
