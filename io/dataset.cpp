@@ -8,10 +8,9 @@
 #include <thread>
 
 #include "io/sample_cache.hpp"
-#include "io/text/chat_template.hpp"
 #include "io/text/line_reader.hpp"
 #include "io/text/row.hpp"
-#include "io/text/tokenizer.hpp"
+#include "io/text/text_tools.hpp"
 #include "io/text/utf8.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
@@ -23,23 +22,6 @@ namespace {
 // Enough rows for all threads, little beside the samples themselves.
 constexpr std::size_t kBlockBytes = 4 << 20;
 
-// What the model's folder holds for text, read when the first row needs it.
-struct TextTools {
-  Tokenizer tokenizer;
-  ChatTemplate chat_template;
-};
-
-TextTools read_tools(const std::filesystem::path& model_dir, const std::string& name) {
-  ChatTemplate chat_template = ChatTemplate::choose(model_dir, name);
-  Tokenizer tokenizer = Tokenizer::load(model_dir);
-  for (const auto token : chat_template.control_tokens())
-    if (!tokenizer.added_token(token))
-      throw Error(ErrorKind::kInput,
-                  cat((model_dir / "tokenizer.json").string(), ": ", token,
-                      " is no added token, but the template ", chat_template.name(), " needs it"));
-  return {std::move(tokenizer), std::move(chat_template)};
-}
-
 // A row and what is to be reported of it.
 struct Outcome {
   RenderedRow row;
@@ -49,35 +31,17 @@ struct Outcome {
   std::exception_ptr error;
 };
 
-// The first token found in `text` that touches one of `spans`; "" if there is none.
-std::string_view first_added(const Tokenizer& tokenizer, std::string_view text, std::span<const Span> spans) {
-  for (const Span token : tokenizer.find_added(text))
-    if (touches(token, spans)) return text.substr(token.begin, token.end - token.begin);
-  return {};
-}
-
-// A token is a target if its first byte lies in a target span.
-std::vector<std::uint8_t> marks_of(std::span<const std::size_t> first_byte, std::span<const Span> spans) {
-  std::vector<std::uint8_t> marks;
-  marks.reserve(first_byte.size());
-  auto span = spans.begin();
-  for (const std::size_t at : first_byte) {
-    while (span != spans.end() && span->end <= at) ++span;
-    marks.push_back(span != spans.end() && span->begin <= at);
-  }
-  return marks;
-}
-
 class Renderer {
  public:
   Renderer(const std::filesystem::path& file, const std::filesystem::path& model_dir,
            const RenderOptions& options)
       : file_(file.string()), model_dir_(model_dir), options_(options) {}
 
+  // Read when the first row needs them.
   const TextTools& tools() {
     std::call_once(tools_read_, [&] {
       try {
-        tools_.emplace(read_tools(model_dir_, options_.chat_template));
+        tools_.emplace(read_text_tools(model_dir_, options_.chat_template));
       } catch (...) {
         tools_error_ = std::current_exception();  // every row's error then; not read again for each
       }

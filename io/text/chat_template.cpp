@@ -40,7 +40,6 @@ constexpr std::array<Named, 3> kNamed = {{
 
 constexpr std::string_view kSmolLm2System =
     "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
-constexpr std::string_view kEnd = "<|im_end|>";
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kEndThink = "</think>";
 
@@ -77,11 +76,11 @@ class Page {
   Page& header(std::string_view role) { return fixed("<|im_start|>").fixed(role).fixed("\n"); }
   // Ends a turn; from `begin` to the end-of-turn token, that included, it is a target.
   void end_target(std::size_t begin) {
-    fixed(kEnd);
+    fixed(kEndOfTurn);
     rendered_.targets.push_back({begin, at()});
     fixed("\n");
   }
-  void end() { fixed(kEnd).fixed("\n"); }
+  void end() { fixed(kEndOfTurn).fixed("\n"); }
   std::size_t at() const { return rendered_.text.size(); }
   Rendered& rendered() { return rendered_; }
 
@@ -233,8 +232,8 @@ std::vector<std::string> ChatTemplate::names() {
 }
 
 std::vector<std::string_view> ChatTemplate::control_tokens() const {
-  if (kind_ == TemplateKind::kQwen3) return {"<|im_start|>", kEnd, kThink, kEndThink};
-  return {"<|im_start|>", kEnd};
+  if (kind_ == TemplateKind::kQwen3) return {"<|im_start|>", kEndOfTurn, kThink, kEndThink};
+  return {"<|im_start|>", kEndOfTurn};
 }
 
 std::optional<std::string> read_chat_template(const std::filesystem::path& model_dir) {

@@ -15,6 +15,9 @@
 
 namespace tandem {
 
+// The token that ends a turn in every template that is known here.
+inline constexpr std::string_view kEndOfTurn = "<|im_end|>";
+
 struct Message {
   std::string role;  // system, user or assistant
   std::string content;

@@ -46,6 +46,21 @@ class RowReader {
     return row;
   }
 
+  // The answer may lack, and is left out where it does not.
+  Row read_prompt(json object) const {
+    if (object.is_object()) {
+      if (object.contains("prompt")) object.emplace("completion", "");
+      if (object.contains("instruction")) object.emplace("output", "");
+      if (object.contains("ids") && object["ids"].is_array())
+        object.emplace("targets", std::vector<int>(object["ids"].size(), 0));
+    }
+    Row row = read(object);
+    if (row.tokenised()) return row;
+    if (row.messages.back().role == "assistant") row.messages.pop_back();
+    if (row.messages.empty()) fail("the conversation has no turn to answer");
+    return row;
+  }
+
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::kInput, cat(file_, " line ", line_, ": ", what));
@@ -177,6 +192,10 @@ class RowReader {
 
 Row parse_row(std::string_view text, const std::string& file, std::int64_t line) {
   return RowReader(file, line).read(parse_strict_json(text, file, line));
+}
+
+Row parse_prompt(std::string_view text, const std::string& file, std::int64_t line) {
+  return RowReader(file, line).read_prompt(parse_strict_json(text, file, line));
 }
 
 }  // namespace tandem

@@ -23,6 +23,16 @@ std::string_view Tokenizer::bytes(std::int32_t id) const {
   return parts_->bytes[static_cast<std::size_t>(id)];
 }
 
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    const auto index = static_cast<std::size_t>(id);
+    if (id >= 0 && index < parts_->special.size() && parts_->special[index]) continue;
+    text += bytes(id);
+  }
+  return replace_invalid_utf8(text);
+}
+
 std::optional<std::int32_t> Tokenizer::added_token(std::string_view content) const {
   return parts_->all.id_of(content);
 }

@@ -45,6 +45,8 @@ class Tokenizer {
   // The bytes an id stands for: raw bytes of a vocabulary entry, the content of an added token; empty if
   // there is none.
   std::string_view bytes(std::int32_t id) const;
+  // The text that ids stand for, without special added tokens; bytes that are no UTF-8 become U+FFFD.
+  std::string decode(std::span<const std::int32_t> ids) const;
   // The id of an added token by its content, such as "<|im_end|>".
   std::optional<std::int32_t> added_token(std::string_view content) const;
   // Left to right, longest first, where added tokens stand in `text`.

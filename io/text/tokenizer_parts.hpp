@@ -32,6 +32,7 @@ struct Tokenizer::Parts {
   // ignore_merges: a piece that is a vocabulary entry as a whole is that token. Empty otherwise.
   std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>> whole_pieces;
   std::vector<std::string> bytes;  // of each id
+  std::vector<bool> special;       // of each id: added tokens that are no text for people
 };
 
 }  // namespace tandem

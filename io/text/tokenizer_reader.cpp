@@ -174,6 +174,8 @@ class Reader {
       parts_->bytes[static_cast<std::size_t>(id)] = text;
       parts_->all.add(text, id);
       const bool special = flag(part.c_str(), token, "special", false);
+      parts_->special.resize(parts_->bytes.size());
+      parts_->special[static_cast<std::size_t>(id)] = special;
       (flag(part.c_str(), token, "normalized", !special) ? parts_->normalized : parts_->raw).add(text, id);
     }
   }

@@ -12,22 +12,23 @@ bool continues(std::string_view text, std::size_t at, unsigned char low = 0x80, 
   return byte >= low && byte <= high;
 }
 
-// Length of the well-formed sequence at `at`, 0 if there is none; the first byte bounds the second.
-std::size_t sequence(std::string_view text, std::size_t at) {
+struct Sequence {
+  std::size_t length;  // whole: of the sequence; else of the part that could have begun one, at least 1
+  bool whole;
+};
+
+// What begins at `at`; the first byte bounds the second.
+Sequence sequence(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(text, at + 1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const unsigned char low = lead == 0xE0 ? 0xA0 : 0x80;
-    const unsigned char high = lead == 0xED ? 0x9F : 0xBF;
-    return continues(text, at + 1, low, high) && continues(text, at + 2) ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const unsigned char low = lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = lead == 0xF4 ? 0x8F : 0xBF;
-    return continues(text, at + 1, low, high) && continues(text, at + 2) && continues(text, at + 3) ? 4 : 0;
-  }
-  return 0;
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  const std::size_t wanted = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (!continues(text, at + 1, low, high)) return {1, false};
+  std::size_t length = 2;
+  while (length < wanted && continues(text, at + length)) ++length;
+  return {length, length == wanted};
 }
 
 }  // namespace
@@ -42,11 +43,21 @@ std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
       at += 8;
     }
     if (at == text.size()) break;
-    const std::size_t length = sequence(text, at);
-    if (length == 0) return at;
-    at += length;
+    const Sequence next = sequence(text, at);
+    if (!next.whole) return at;
+    at += next.length;
   }
   return std::nullopt;
+}
+
+std::string replace_invalid_utf8(std::string_view text) {
+  std::string valid;
+  for (std::size_t at = 0; at < text.size();) {
+    const Sequence next = sequence(text, at);
+    valid += next.whole ? text.substr(at, next.length) : std::string_view("\xEF\xBF\xBD");
+    at += next.length;
+  }
+  return valid;
 }
 
 }  // namespace tandem

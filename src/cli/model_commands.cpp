@@ -1,10 +1,12 @@
 #include "src/cli/model_commands.hpp"
 
+#include <charconv>
 #include <iostream>
 
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/export_command.hpp"
+#include "src/cli/generate_command.hpp"
 
 namespace tandem {
 
@@ -31,6 +33,34 @@ int run_export(const Arguments& arguments) {
       throw Error(ErrorKind::kUsage, cat("export: --dtype ", word, " is not known (F32, BF16, F16)"));
   }
   return export_command(options, std::cout);
+}
+
+std::int64_t whole_number(const Arguments& arguments, const std::string& command, const std::string& name) {
+  const std::string text = arguments.get(name);
+  std::int64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+    throw Error(ErrorKind::kUsage, cat(command, ": --", name, " ", text, ": must be an integer"));
+  return value;
+}
+
+int run_generate(const Arguments& arguments) {
+  GenerateOptions options;
+  options.model = arguments.get("model");
+  options.adapter = arguments.get("adapter");
+  options.chat_template = make_config({}, arguments.keys).spec.data_template;
+  if (!arguments.positional.empty()) options.prompt = arguments.positional.front();
+  if (arguments.has("system")) options.system = arguments.get("system");
+  if (arguments.has("thinking")) {
+    const std::string word = arguments.get("thinking");
+    if (word != "true" && word != "false")
+      throw Error(ErrorKind::kUsage, cat("generate: --thinking ", word, ": must be true or false"));
+    options.thinking = word == "true";
+  }
+  if (arguments.has("max-tokens")) options.max_tokens = whole_number(arguments, "generate", "max-tokens");
+  options.json = arguments.has("json");
+  options.threads = threads_of(arguments);
+  return generate_command(options, std::cin, std::cout, std::cerr);
 }
 
 Command export_entry() {
@@ -60,8 +90,36 @@ Command export_entry() {
       .one_process = true};
 }
 
+Command generate_entry() {
+  return {
+      .name = "generate",
+      .summary = "what a model answers, with or without an adapter",
+      .usage = "--model DIR [--adapter DIR] [PROMPT | < ROWS]",
+      .about =
+          "Greedy: the same answer every time. PROMPT is a user's turn; without it, each line of\n"
+          "standard input is a row with `messages`, `prompt` or `ids`, as `train` reads them; an\n"
+          "answer that the row holds is left out. The prompt is the model's own template with\n"
+          "its generation prompt; the answer ends at the end-of-turn token.\n",
+      .example =
+          "tandem generate --model runs/quickstart/model --adapter runs/quickstart/run/adapter \"What do "
+          "bees make?\"",
+      .options = {{"model", "DIR", "a Hugging Face folder", true},
+                  {"adapter", "DIR", "folder of a PEFT adapter (default: the base model alone)"},
+                  {"system", "TEXT", "a system turn for prompts without one"},
+                  {"thinking", "BOOL",
+                   "Qwen3: false answers behind an empty think block, as training renders "
+                   "answers without reasoning (default: as the template does by itself)"},
+                  {"max-tokens", "N", "most tokens of an answer (default 256)"},
+                  {"json", "", "one object a line: line, text, stopped (end or length), ids, prompt_ids"}},
+      .keys = {"data.template", "threads"},
+      .positionals = {"PROMPT"},
+      .last_may_lack = true,
+      .run = run_generate,
+      .one_process = true};
+}
+
 }  // namespace
 
-std::vector<Command> model_commands() { return {export_entry()}; }
+std::vector<Command> model_commands() { return {export_entry(), generate_entry()}; }
 
 }  // namespace tandem

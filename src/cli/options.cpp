@@ -103,7 +103,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
     if (value.empty() && !find_option(command, name)->argument.empty())
       refuse(command, "--" + name + " has no value");
   const std::size_t wanted = command.positionals.size();
-  if (arguments.positional.size() < wanted)
+  if (arguments.positional.size() + command.last_may_lack < wanted)
     refuse(command, cat(command.positionals[arguments.positional.size()], " is missing: tandem ",
                         command.name, " ", command.usage));
   if (arguments.positional.size() > wanted)

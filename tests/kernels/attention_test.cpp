@@ -133,6 +133,26 @@ TEST(Attention, PackedSamplesDoNotSeeEachOther) {
     }
 }
 
+// The last queries of a sample against all its keys: what the whole forward pass gives, whatever their number.
+TEST(Attention, TheLastQueriesAloneGiveTheirRows) {
+  for (const std::int32_t n : {1, 130, 700}) {
+    const Case c{{6, 3, 16}, {0, n}};
+    Operands x(c);
+    x.run(c, 2);
+    const double score_error = 4.0 * std::sqrt(16.0) * kUnitF32;
+    for (const std::int32_t t : {1, 33, 129, 513, 700}) {
+      if (t > n) continue;
+      TestMatrix o(t, c.heads.q_cols(), 3, 1);
+      std::vector<double> want;
+      for (std::int64_t i = n - t; i < n; ++i)
+        for (std::int64_t j = 0; j < c.heads.q_cols(); ++j) want.push_back(x.o.at(i, j));
+      attention_cached(CpuContext(2), o.view(), ConstMatrix(x.q.view()).row_range(n - t, n), x.k.view(), x.v.view(), c.heads);
+      expect_near(o, want, 16.0 * score_error, "o");  // both have the bound of ForwardAndBackwardMatchFloat64
+      EXPECT_TRUE(o.guards_intact());
+    }
+  }
+}
+
 TEST(CrossEntropy, MatchesFloat64) {
   for (const std::int64_t vocab : {1, 31, 259, 5000}) {
     const std::int64_t n = 9;
