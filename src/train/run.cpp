@@ -16,6 +16,7 @@
 #include "src/train/loop.hpp"
 #include "src/train/memory_plan.hpp"
 #include "src/train/recorder.hpp"
+#include "src/train/run_folder.hpp"
 #include "src/train/run_log.hpp"
 
 namespace tandem {
@@ -132,9 +133,11 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   std::vector<std::string> hosts;
   for (std::string& host : comm.all_gather_text(placement.host))
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(std::move(host));
+  std::unique_ptr<RunFolderLock> lock;
   const std::unique_ptr<Recorder> recorder = agree(comm, [&] {
     if (comm.rank() != 0) return std::unique_ptr<Recorder>();
-    prepare_run_folder(folder);
+    lock = std::make_unique<RunFolderLock>(folder, config.run.overwrite);
+    prepare_run_folder(folder, *lock);
     log.open(folder.log());
     publish_file(folder.spec(), canonical_text(config.spec));
     publish_file(folder.execution(), canonical_text(config.execution));

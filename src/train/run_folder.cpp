@@ -1,6 +1,12 @@
 #include "src/train/run_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <string_view>
 #include <system_error>
 
@@ -28,17 +34,25 @@ bool is_ours(const fs::path& entry) {
   throw Error(ErrorKind::kInput, cat("run.out: ", path.string(), ": ", why));
 }
 
-}  // namespace
-
-void check_run_folder(const RunFolder& folder, bool overwrite) {
+// A folder that is absent will be made in the nearest one that exists.
+void require_writable(const fs::path& folder) {
   std::error_code error;
-  const fs::file_status status = fs::status(folder.path, error);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) fail(folder.path, "is a file, not a folder");
+  fs::path existing = fs::absolute(folder, error);
+  while (!fs::exists(fs::symlink_status(existing, error)) && existing.has_relative_path())
+    existing = existing.parent_path();
+  if (!fs::is_directory(existing, error)) fail(folder, cat("cannot be made: ", existing.string(), " is no folder"));
+  if (access(existing.c_str(), W_OK | X_OK) != 0)
+    fail(folder, cat("cannot be written: ", existing.string(), ": ", std::strerror(errno)));
+}
+
+// The folder exists. `our_log`: run.log is the caller's own.
+void check_content(const RunFolder& folder, bool overwrite, bool our_log) {
+  std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   bool any = false, run = false;
   for (const fs::directory_entry& entry : entries) {
+    if (our_log && entry.path().filename() == folder.log().filename()) continue;
     any = true;
     run = run || is_ours(entry.path());
   }
@@ -47,15 +61,49 @@ void check_run_folder(const RunFolder& folder, bool overwrite) {
   if (!overwrite) fail(folder.path, "holds a run already; choose another folder, or --overwrite to replace it");
 }
 
-void prepare_run_folder(const RunFolder& folder) {
+}  // namespace
+
+void check_run_folder(const RunFolder& folder, bool overwrite) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder.path, error);
+  if (fs::exists(status)) {
+    if (!fs::is_directory(status)) fail(folder.path, "is a file, not a folder");
+    check_content(folder, overwrite, false);
+  }
+  require_writable(folder.path);
+}
+
+RunFolderLock::RunFolderLock(const RunFolder& folder, bool overwrite) {
   std::error_code error;
   fs::create_directories(folder.path, error);
   if (error) fail(folder.path, cat("cannot be made: ", error.message()));
+  const bool log_existed = fs::exists(folder.log(), error);
+  file_ = open(folder.log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file_ < 0) fail(folder.log(), cat("cannot be opened: ", std::strerror(errno)));
+  // A file system without locks (ENOLCK, ENOSYS, EOPNOTSUPP) has none to offer: the check remains.
+  const bool taken = flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  try {
+    if (taken) fail(folder.path, "another run is going on there; choose another folder");
+    check_content(folder, overwrite, !log_existed);
+  } catch (...) {
+    if (!taken && !log_existed) fs::remove(folder.log(), error);
+    close(file_);
+    throw;
+  }
+}
+
+RunFolderLock::~RunFolderLock() { close(file_); }
+
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&) {
+  std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   for (const fs::directory_entry& entry : entries) {
     if (!is_ours(entry.path())) continue;
-    fs::remove_all(entry.path(), error);
+    if (entry.path() == folder.log())
+      fs::resize_file(entry.path(), 0, error);
+    else
+      fs::remove_all(entry.path(), error);
     if (error) fail(entry.path(), cat("cannot be removed: ", error.message()));
   }
 }

@@ -15,10 +15,26 @@ struct RunFolder {
 };
 
 // Throws kInput where the folder cannot take a run: it is a file, or holds something and `overwrite` is false, or
-// holds no run at all (it may be somebody's folder, so its content is not touched even with `overwrite`).
+// holds no run at all (it may be somebody's folder, so its content is not touched even with `overwrite`), or cannot be
+// made or written. Changes nothing.
 void check_run_folder(const RunFolder& folder, bool overwrite);
 
-// Makes the folder and removes the files of an earlier run, and only those. After check_run_folder.
-void prepare_run_folder(const RunFolder& folder);
+// The right to write into a run folder, until it is destroyed; a killed process loses it too. Two jobs started at the
+// same time both pass check_run_folder: without it they would mix their files.
+class RunFolderLock {
+ public:
+  // Makes the folder. Throws kInput where that fails, where another run is going on in it, and where check_run_folder
+  // would (another run may have ended there meanwhile).
+  RunFolderLock(const RunFolder& folder, bool overwrite);
+  ~RunFolderLock();
+  RunFolderLock(const RunFolderLock&) = delete;
+  RunFolderLock& operator=(const RunFolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+// Removes the files of an earlier run, and only those; run.log, which is the lock, is emptied.
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&);
 
 }  // namespace tandem

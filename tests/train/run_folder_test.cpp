@@ -18,7 +18,8 @@ TEST(RunFolder, TakesANewOrEmptyFolder) {
   fs::create_directory(empty.path);
   check_run_folder(absent, false);
   check_run_folder(empty, false);
-  prepare_run_folder(absent);
+  const RunFolderLock lock(absent, false);
+  prepare_run_folder(absent, lock);
   EXPECT_TRUE(fs::is_directory(absent.path));
 }
 
@@ -30,7 +31,8 @@ TEST(RunFolder, RefusesAnEarlierRunUnlessAskedAndThenRemovesOnlyThat) {
   fs::create_directories(folder.adapter());
   EXPECT_THROW(check_run_folder(folder, false), Error);
   check_run_folder(folder, true);
-  prepare_run_folder(folder);
+  const RunFolderLock lock(folder, true);
+  prepare_run_folder(folder, lock);
   EXPECT_FALSE(fs::exists(folder.trajectory()));
   EXPECT_FALSE(fs::exists(folder.adapter()));
   EXPECT_TRUE(fs::exists(temp.path() / "notes.txt"));
@@ -41,6 +43,31 @@ TEST(RunFolder, NeverTouchesAFolderThatHoldsNoRun) {
   std::ofstream(temp.path() / "thesis.tex") << "mine";
   EXPECT_THROW(check_run_folder({temp.path()}, true), Error);
   EXPECT_THROW(check_run_folder({temp.path() / "thesis.tex"}, true), Error);
+}
+
+TEST(RunFolder, OfTwoJobsStartedTogetherOneGetsIt) {
+  const support::TempFolder temp;
+  const RunFolder folder{temp.path() / "run"};
+  check_run_folder(folder, false);
+  check_run_folder(folder, false);
+  {
+    const RunFolderLock first(folder, false);
+    prepare_run_folder(folder, first);
+    EXPECT_THROW(RunFolderLock(folder, false), Error);
+    EXPECT_THROW(RunFolderLock(folder, true), Error) << "not even to overwrite it";
+    std::ofstream(folder.trajectory()) << "x";
+  }
+  EXPECT_THROW(RunFolderLock(folder, false), Error) << "the first one has ended there meanwhile";
+  const RunFolderLock again(folder, true);
+}
+
+TEST(RunFolder, ThatCannotBeWrittenIsRefusedBeforeAnythingIsDone) {
+  const support::TempFolder temp;
+  std::ofstream(temp.path() / "file") << "x";
+  fs::create_directory_symlink(temp.path() / "nowhere", temp.path() / "dangling");
+  EXPECT_THROW(check_run_folder({temp.path() / "file" / "run"}, false), Error);
+  EXPECT_THROW(check_run_folder({temp.path() / "dangling"}, false), Error);
+  EXPECT_FALSE(fs::exists(temp.path() / "nowhere"));
 }
 
 }  // namespace
