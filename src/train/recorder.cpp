@@ -1,6 +1,7 @@
 #include "src/train/recorder.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,14 @@ void Recorder::save_adapter(Trainer& trainer) {
 void Recorder::finish(const std::string& end_time) {
   writer_.set_provenance("end", end_time);
   writer_.finish();
+}
+
+void Recorder::save_after_failure() noexcept {
+  try {
+    writer_.publish();
+  } catch (const std::exception&) {
+    // The earlier publication stands.
+  }
 }
 
 }  // namespace tandem

@@ -30,7 +30,11 @@ class Recorder {
   void evaluation(std::int64_t t, const EvalResult& result, Trainer& trainer, double seconds, std::int64_t host_bytes);
   void loss_adapter_off(double start, double end) { writer_.set_loss_adapter_off(start, end); }
   void save_adapter(Trainer& trainer);
+  void publish() { writer_.publish(); }
   void finish(const std::string& end_time);
+  // For a run that ends with an error: publishes the updates made, incomplete. What goes wrong here is not said: the
+  // error that ends the run is.
+  void save_after_failure() noexcept;
 
  private:
   const RunFolder& folder_;

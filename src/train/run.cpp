@@ -151,11 +151,18 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     std::string names;
     for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
     provenance["hosts"] = names;
-    return std::make_unique<Recorder>(folder, config, inputs, weights, lora, provenance);
+    auto made = std::make_unique<Recorder>(folder, config, inputs, weights, lora, provenance);
+    made->publish();  // so a place that takes no files is known before the first update
+    return made;
   });
 
-  RunSummary summary =
-      Loop(config, comm, *node, log, *trainer, recorder.get(), inputs.held_out.samples.size() > 0).run();
+  RunSummary summary;
+  try {
+    summary = Loop(config, comm, *node, log, *trainer, recorder.get(), inputs.held_out.samples.size() > 0).run();
+  } catch (...) {
+    if (recorder) recorder->save_after_failure();
+    throw;
+  }
   agree(comm, [&] {
     if (recorder) recorder->finish(utc_time());
   });

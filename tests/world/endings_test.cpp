@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "io/trajectory_reader.hpp"
 #include "src/base/text.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "tests/support/tiny_model.hpp"
@@ -91,6 +92,25 @@ TEST_F(Endings, DataThatDifferBetweenRanksAreRefused) {
                       kRow + kRow + "{\"ids\":[1,2,3,4,5,7],\"targets\":[0,0,0,1,1,1]}\n");
   expect_end(run(train(folder_ / "rows.jsonl"), "exec " + train(folder_ / "other.jsonl")), 3,
              "the spec's digest differs between ranks: ranks 0,2: ");
+}
+
+// A loss that is no longer finite is when one wants to see the updates before it.
+TEST_F(Endings, ARunThatFailsKeepsTheUpdatesBefore) {
+  const std::string diverges = train(folder_ / "rows.jsonl", 50) + " --optim.lr 1e10 --output.flush_s 3600";
+  expect_end(run(diverges, "exec " + diverges), 1, "is not finite");
+  const Trajectory trajectory = read_trajectory(folder_ / "run" / "native.h5");
+  EXPECT_FALSE(trajectory.complete);
+  ASSERT_TRUE(trajectory.updates.has_value());
+  EXPECT_GE(trajectory.updates->rows, 1);
+}
+
+// MPI_Abort adds a page of its own.
+TEST_F(Endings, AnErrorOfOneProcessAloneIsOneLine) {
+  std::string command = train(folder_ / "rows.jsonl");
+  command.replace(command.find("--threads 1"), 11, "--threads 2");
+  const Result result = run_shell("OMP_THREAD_LIMIT=1 " + command);
+  expect_end(result, 4, "OMP_THREAD_LIMIT");
+  EXPECT_EQ(count(result.text, "MPI_ABORT"), 0u) << result.text;
 }
 
 TEST_F(Endings, AKilledRankEndsTheRun) {
