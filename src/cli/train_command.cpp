@@ -54,9 +54,9 @@ int train_command(const std::function<Config()>& read_config) {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
     throw Error(ErrorKind::kDevice, "MPI does not start with thread support (MPI_THREAD_FUNNELED)");
-  int code = 0;
+  int code = 0, size = 1;
   try {
-    int size = 1, rank = 0;
+    int rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     check_launcher(size);
@@ -79,7 +79,9 @@ int train_command(const std::function<Config()>& read_config) {
     print_error(cat("internal error: ", error.what()));
     code = static_cast<int>(ErrorKind::kInternal);
   }
-  MPI_Abort(MPI_COMM_WORLD, code);
+  // Nobody waits for a rank that is alone, and MPI_Abort would add a page to the error.
+  if (size > 1) MPI_Abort(MPI_COMM_WORLD, code);
+  MPI_Finalize();
   return code;
 }
 
