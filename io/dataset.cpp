@@ -196,7 +196,7 @@ void count(const Outcome& outcome, DatasetReport& report) {
 }  // namespace
 
 DatasetReport for_each_row(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink,
+                           const RenderOptions& options, const std::function<bool(RenderedRow&&)>& sink,
                            const Progress& progress) {
   check(options);
   LineReader reader(file);
@@ -204,11 +204,15 @@ DatasetReport for_each_row(const std::filesystem::path& file, const std::filesys
   Team team(options.threads > 0 ? options.threads
                                 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   DatasetReport report;
-  for (auto lines = reader.next_block(kBlockBytes); !lines.empty(); lines = reader.next_block(kBlockBytes)) {
+  bool wanted = true;
+  while (wanted) {
+    const auto lines = reader.next_block(kBlockBytes);
+    if (lines.empty()) break;
     for (Outcome& outcome : team.render(renderer, lines)) {
       if (outcome.error) std::rethrow_exception(outcome.error);
       count(outcome, report);
-      if (!outcome.dropped) sink(std::move(outcome.row));
+      if (!outcome.dropped) wanted = sink(std::move(outcome.row));
+      if (!wanted) break;
     }
     if (progress) progress(reader.share_read());
   }
@@ -233,7 +237,11 @@ Dataset render_all(const std::filesystem::path& file, const std::filesystem::pat
   Dataset dataset;
   dataset.report = for_each_row(
       file, model_dir, options,
-      [&](RenderedRow&& row) { dataset.samples.add(row.ids, row.targets, row.line); }, progress);
+      [&](RenderedRow&& row) {
+        dataset.samples.add(row.ids, row.targets, row.line);
+        return true;
+      },
+      progress);
   return dataset;
 }
 

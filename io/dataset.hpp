@@ -82,10 +82,10 @@ struct RenderedRow {
   std::vector<std::uint8_t> targets;
 };
 
-// The same row by row, in file order; `sink` is called on the caller's thread only. Rows left out do not
-// reach it.
+// The same row by row, in file order; `sink` is called on the caller's thread only and ends the reading by false
+// (the report then counts the rows up to there). Rows left out do not reach it.
 DatasetReport for_each_row(const std::filesystem::path& file, const std::filesystem::path& model_dir,
-                           const RenderOptions& options, const std::function<void(RenderedRow&&)>& sink,
+                           const RenderOptions& options, const std::function<bool(RenderedRow&&)>& sink,
                            const Progress& progress = {});
 
 }  // namespace tandem

@@ -1,7 +1,10 @@
 #include "src/cli/commands.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 
@@ -34,13 +37,14 @@ Settings read_file(const Arguments& arguments) {
 
 // An option's whole number; none where it is not given.
 template <class T>
-std::optional<T> integer(const Arguments& arguments, const std::string& name) {
+std::optional<T> integer(const Arguments& arguments, const std::string& name,
+                         const char* command = "init-model") {
   if (!arguments.has(name)) return std::nullopt;
   const std::string text = arguments.get(name);
   T value{};
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-    throw Error(ErrorKind::kUsage, cat("init-model: --", name, " ", text, ": must be an integer"));
+    throw Error(ErrorKind::kUsage, cat(command, ": --", name, " ", text, ": must be an integer"));
   return value;
 }
 
@@ -79,9 +83,34 @@ int run_tokenize(const Arguments& arguments) {
   return tokenize_command(arguments.get("model"), std::cin, std::cout);
 }
 
+// NO_COLOR: https://no-color.org
+bool colour_wanted() {
+  const char* no_colour = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
+}
+
 int run_render(const Arguments& arguments) {
-  const RenderOptions options = render_options(make_config({}, arguments.keys).spec);
-  return render_command(arguments.get("model"), arguments.positional.front(), options, std::cout, std::cerr);
+  const Config config = make_config({}, arguments.keys);
+  const RenderJob job{.model_dir = arguments.get("model"),
+                      .file = arguments.positional.front(),
+                      .held_out = arguments.get("held-out"),
+                      .cache = config.run.cache.path,
+                      .options = render_options(config.spec)};
+  const bool digest = arguments.has("digest"), against = arguments.has("against"),
+             show = arguments.has("show");
+  if (digest + against + show > 1)
+    throw Error(ErrorKind::kUsage, "render: --digest, --against and --show exclude one another");
+  if (arguments.has("held-out") && !digest && !against)
+    throw Error(ErrorKind::kUsage, "render: --held-out goes with --digest or --against");
+  if (arguments.has("with-ids") && !digest)
+    throw Error(ErrorKind::kUsage, "render: --with-ids goes with --digest");
+  if (digest)
+    return render_digest(job, arguments.get("digest"), arguments.has("with-ids"), std::cout, std::cerr);
+  if (against) return render_against(job, arguments.get("against"), std::cout, std::cerr);
+  if (!show) return render_rows(job, std::cout, std::cerr);
+  const auto count = integer<std::int64_t>(arguments, "show", "render").value_or(0);
+  if (count < 1) throw Error(ErrorKind::kUsage, cat("render: --show ", count, ": must be 1 or more"));
+  return render_show(job, count, colour_wanted(), std::cout, std::cerr);
 }
 
 int run_train(const Arguments& arguments) {
@@ -93,7 +122,8 @@ int run_train(const Arguments& arguments) {
 }
 
 int run_plan(const Arguments& arguments) {
-  return plan_command(make_config(read_file(arguments), arguments.keys), arguments.get("ranks", "1"), std::cout);
+  return plan_command(make_config(read_file(arguments), arguments.keys), arguments.get("ranks", "1"),
+                      std::cout);
 }
 
 int run_inspect(const Arguments& arguments) {
@@ -160,13 +190,24 @@ std::vector<Command> make_commands() {
        .run = run_tokenize},
       {.name = "render",
        .summary = "rows to samples: text, token ids, target marks",
-       .usage = "--model DIR [data keys] FILE",
+       .usage = "--model DIR [--show N | --digest OUT.h5 | --against OTHER.h5] [data keys] FILE",
        .about = "Reads JSON Lines as `train` does, writes one JSON object a line: `line` (from 1),\n"
                 "`text` (null for tokenised rows), `ids`, `targets` (0 or 1 for each id; 1: its\n"
-                "prediction is scored), `digest`.\n",
-       .example = "tandem render --model runs/quickstart/model configs/tiny.jsonl",
-       .options = {{"model", "DIR", "folder that holds tokenizer.json and tokenizer_config.json", true}},
-       .keys = {"data.template", "data.max_tokens", "data.truncate", "data.targets", "data.special_in_text"},
+                "prediction is scored), `digest`. With one of these options instead:\n"
+                "  --show     the first samples as text, scored tokens in colour (none with NO_COLOR)\n"
+                "             or in brackets\n"
+                "  --digest   every sample's digest as an HDF5 file (io/FORMAT.md)\n"
+                "  --against  compares with such a file of another stack, or with a run's\n"
+                "             trajectory; shows the first token that differs; exit code 5\n",
+       .example = "tandem render --model runs/quickstart/model --show 2 configs/tiny.jsonl",
+       .options = {{"model", "DIR", "folder that holds tokenizer.json and tokenizer_config.json", true},
+                   {"show", "N", "how many samples"},
+                   {"digest", "OUT.h5", "the file to write"},
+                   {"with-ids", "", "with --digest: token ids and target marks too"},
+                   {"against", "OTHER.h5", "the file to compare with"},
+                   {"held-out", "FILE", "held-out rows, with --digest and --against"}},
+       .keys = {"data.template", "data.max_tokens", "data.truncate", "data.targets", "data.special_in_text",
+                "data.cache"},
        .positionals = {"FILE"},
        .run = run_render},
       {.name = "train",

@@ -76,6 +76,20 @@ TEST(Program, RefusesInOneLineNamingTheNearest) {
             "tandem: tokenize: --model DIR is missing: folder that holds tokenizer.json\n");
 }
 
+TEST(Program, RenderTakesOneModeAtATimeAndNoColourIntoAFile) {
+  const TempFolder folder;
+  write_text(folder / "d.jsonl", R"({"ids":[104,105],"targets":[0,1]})");
+  EXPECT_EQ(shell(folder, "tandem render --model . --show 1 --digest x.h5 d.jsonl").err,
+            "tandem: render: --digest, --against and --show exclude one another\n");
+  EXPECT_EQ(shell(folder, "tandem render --model . --show 0 d.jsonl").code, 2);
+  EXPECT_EQ(shell(folder, "tandem render --model . --held-out d.jsonl d.jsonl").code, 2);
+  EXPECT_EQ(shell(folder, "tandem render --model . --with-ids d.jsonl").code, 2);
+  const ShellResult shown = shell(folder, "tandem render --model . --show 1 d.jsonl");
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_EQ(lines_of(shown.out).back(), "<104>\u27E6<105>\u27E7");
+  EXPECT_EQ(shell(folder, "tandem render --model . --digest x.h5 d.jsonl && tandem render --model . --against x.h5 d.jsonl").code, 0);
+}
+
 TEST(Program, MissingFilesAreInputErrors) {
   const ShellResult result = shell("tandem spec --config no.cfg");
   EXPECT_EQ(result.code, 3);

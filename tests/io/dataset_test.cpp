@@ -30,7 +30,10 @@ class DatasetTest : public testing::Test {
     support::write_text(folder_ / "d.jsonl", text);
     std::vector<RenderedRow> list;
     for_each_row(folder_ / "d.jsonl", model_, options_,
-                 [&](RenderedRow&& row) { list.push_back(std::move(row)); });
+                 [&](RenderedRow&& row) {
+                   list.push_back(std::move(row));
+                   return true;
+                 });
     return list;
   }
   // The error's text without the folder's name.
