@@ -52,7 +52,7 @@ class RowReader {
       if (object.contains("prompt")) object.emplace("completion", "");
       if (object.contains("instruction")) object.emplace("output", "");
       if (object.contains("ids") && object["ids"].is_array())
-        object.emplace("targets", std::vector<int>(object["ids"].size(), 0));
+        object.emplace("targets", std::vector<unsigned>(object["ids"].size(), 0));
     }
     Row row = read(object);
     if (row.tokenised()) return row;
