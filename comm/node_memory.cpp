@@ -26,8 +26,9 @@ NodeMemory::~NodeMemory() {
   if (mapping_) munmap(mapping_, block_.size());
 }
 
-// The first rank makes a shared segment and fills it with pages (so a small /dev/shm is found here and not by a bus
-// error later), the others map it, and its name is gone before anything is computed: nothing outlives the ranks.
+// The first rank makes a shared segment and fills it with pages (so a small /dev/shm is found here and not by
+// a bus error later), the others map it, and its name is gone before anything is computed: nothing outlives
+// the ranks.
 bool NodeMemory::share(Communicator& node, std::size_t bytes) {
   std::array<char, 64> name{};
   int file = -1;

@@ -12,7 +12,8 @@ namespace tandem {
 
 class NodeMemory {
  public:
-  // Collective over `node` (Communicator::node()). A single rank, and ranks whose node has too little shared memory
+  // Collective over `node` (Communicator::node()). A single rank, and ranks whose node has too little shared
+  // memory
   // (/dev/shm), get a block of their own each. Throws kDevice naming `what` where even that cannot be had.
   NodeMemory(Communicator& node, std::size_t bytes, const std::string& what);
   ~NodeMemory();

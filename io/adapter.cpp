@@ -227,7 +227,8 @@ AdapterConfig read_adapter_config(const fs::path& folder) {
     if (!parsed) refuse_unexpected(file.path(), tensor.name);
     const std::size_t side = parsed->side == Side::kA ? 0 : 1;
     if (tensor.shape.size() != 2 || tensor.shape[side] != config.rank)
-      refuse(file.path(), cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
+      refuse(file.path(),
+             cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
     targets.insert(parsed->target);
   }
   if (targets.empty()) refuse(file.path(), "holds no tensor");

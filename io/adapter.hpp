@@ -39,9 +39,9 @@ void write_adapter(const std::filesystem::path& folder, const AdapterConfig& con
 void write_adapter_files(const std::filesystem::path& folder, const AdapterConfig& config,
                          std::span<const AdapterTensor> tensors);
 
-// The settings of a PEFT adapter's folder; target_modules as its tensors have them, whatever pattern the file gives, in
-// byte order. Throws kInput for keys that are not PEFT's, for tensors of another rank than the settings say, and for
-// settings that read_adapter would refuse.
+// The settings of a PEFT adapter's folder; target_modules as its tensors have them, whatever pattern the file
+// gives, in byte order. Throws kInput for keys that are not PEFT's, for tensors of another rank than the
+// settings say, and for settings that read_adapter would refuse.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder);
 
 struct Adapter {

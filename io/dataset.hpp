@@ -1,5 +1,6 @@
-// JSONL rows -> samples: conversations in one of the forms of io/text/row.hpp (rendered and tokenised with the
-// model's own files), or already tokenised `ids` + `targets` (these need no tokenizer in the model's folder).
+// JSONL rows -> samples: conversations in one of the forms of io/text/row.hpp (rendered and tokenised with
+// the model's own files), or already tokenised `ids` + `targets` (these need no tokenizer in the model's
+// folder).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct DatasetReport {
   std::int64_t rows = 0;  // non-blank lines
   std::int64_t blank = 0;
   std::int64_t alpaca = 0, sharegpt = 0;  // rows written as these data sets write them (RowForm)
-  std::int64_t cut = 0;      // longer than max_tokens, cut on the right
-  std::int64_t dropped = 0;  // longer than max_tokens, left out
+  std::int64_t cut = 0;                   // longer than max_tokens, cut on the right
+  std::int64_t dropped = 0;               // longer than max_tokens, left out
   std::int64_t without_targets = 0;
   std::int64_t reasoning_dropped = 0;  // think parts the template leaves out
   std::int64_t text_dropped = 0;       // messages of which it leaves out other text
@@ -39,10 +40,9 @@ struct DatasetReport {
   std::int64_t first_lost_line = 0;
   std::int64_t tokens = 0, target_tokens = 0, longest = 0;
   // "" and false where no row was rendered.
-  std::string template_name;    // qwen3, smollm2, ...
-  std::string template_digest;  // SHA-256 of the model's own chat_template
-  bool template_overrides_model =
-      false;  // data.template names another one than the model's own
+  std::string template_name;              // qwen3, smollm2, ...
+  std::string template_digest;            // SHA-256 of the model's own chat_template
+  bool template_overrides_model = false;  // data.template names another one than the model's own
 
   bool from_cache = false;    // the samples were read, not rendered
   std::string cache_trouble;  // why the cache could not be used or written; "" = nothing to say
@@ -82,8 +82,8 @@ struct RenderedRow {
   std::vector<std::uint8_t> targets;
 };
 
-// The same row by row, in file order; `sink` is called on the caller's thread only and ends the reading by false
-// (the report then counts the rows up to there). Rows left out do not reach it.
+// The same row by row, in file order; `sink` is called on the caller's thread only and ends the reading by
+// false (the report then counts the rows up to there). Rows left out do not reach it.
 DatasetReport for_each_row(const std::filesystem::path& file, const std::filesystem::path& model_dir,
                            const RenderOptions& options, const std::function<bool(RenderedRow&&)>& sink,
                            const Progress& progress = {});

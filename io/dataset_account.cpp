@@ -9,7 +9,8 @@ std::vector<std::string> DatasetReport::warnings() const {
     if (count > 0) lines.push_back(cat(count, parts...));
   };
   if (template_overrides_model)
-    lines.push_back(cat("data.template = ", template_name, " is not the model's own chat template (sha256 ", template_digest, ")"));
+    lines.push_back(cat("data.template = ", template_name, " is not the model's own chat template (sha256 ",
+                        template_digest, ")"));
   say(cut, " samples are longer than data.max_tokens and are cut");
   say(dropped, " samples are longer than data.max_tokens and are left out");
   say(without_targets, " samples have nothing to score; they keep their place and add 0");

@@ -35,13 +35,16 @@ ModelTensors::ModelTensors(const fs::path& model_dir) : main_file_(model_dir / "
     const bool ours = std::any_of(files_.begin(), files_.end(), [&](const SafetensorsFile& file) {
       return file.path().filename() == entry.path().filename();
     });
-    if (entry.path().extension() == ".safetensors" && !ours) ignored_files_.push_back(entry.path().filename().string());
+    if (entry.path().extension() == ".safetensors" && !ours)
+      ignored_files_.push_back(entry.path().filename().string());
   }
   std::sort(ignored_files_.begin(), ignored_files_.end());
 }
 
 void ModelTensors::read_index(const fs::path& index) {
-  const auto refuse = [&](const auto&... parts) { throw Error(ErrorKind::kInput, cat(index.string(), ": ", parts...)); };
+  const auto refuse = [&](const auto&... parts) {
+    throw Error(ErrorKind::kInput, cat(index.string(), ": ", parts...));
+  };
   const nlohmann::json object = read_strict_json(index);
   if (!object.is_object() || !object.contains("weight_map") || !object["weight_map"].is_object())
     refuse("has no object \"weight_map\"");
@@ -52,7 +55,8 @@ void ModelTensors::read_index(const fs::path& index) {
     const std::string name = shard.get<std::string>();
     const auto [place, is_new] = opened.emplace(name, files_.size());
     if (is_new) {
-      if (!fs::exists(index.parent_path() / name)) refuse("names ", name, ", which is not in the folder; fetch all shards");
+      if (!fs::exists(index.parent_path() / name))
+        refuse("names ", name, ", which is not in the folder; fetch all shards");
       files_.emplace_back(index.parent_path() / name);
     }
     if (!files_[place->second].find(tensor)) refuse("tensor ", tensor, " is not in ", name);
@@ -64,7 +68,8 @@ void ModelTensors::read_index(const fs::path& index) {
       const auto at = file_of_.find(tensor.name);
       if (at == file_of_.end() || at->second != i)
         refuse(files_[i].path().filename().string(), " holds tensor ", tensor.name, ", which the index ",
-               at == file_of_.end() ? "does not name" : "places in " + files_[at->second].path().filename().string());
+               at == file_of_.end() ? "does not name"
+                                    : "places in " + files_[at->second].path().filename().string());
     }
 }
 

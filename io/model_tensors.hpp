@@ -11,8 +11,9 @@
 
 namespace tandem {
 
-// The index decides: every file and tensor it names must be there, each tensor in the one shard it names; other
-// safetensors files in the folder are not looked at. Where both forms lie in the folder, the single file is used.
+// The index decides: every file and tensor it names must be there, each tensor in the one shard it names;
+// other safetensors files in the folder are not looked at. Where both forms lie in the folder, the single
+// file is used.
 class ModelTensors {
  public:
   // Throws kInput: file, tensor, what is wrong.

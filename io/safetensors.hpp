@@ -64,8 +64,8 @@ class SafetensorsFile {
 void widen_to_f32(const TensorRecord& tensor, std::int64_t begin, std::span<float> out);
 inline void widen_to_f32(const TensorRecord& tensor, std::span<float> out) { widen_to_f32(tensor, 0, out); }
 
-// Gives the pages of the tensor's data back to the system: they are read from the file again when touched. A loaded
-// tensor's source then does not count as the process's memory.
+// Gives the pages of the tensor's data back to the system: they are read from the file again when touched. A
+// loaded tensor's source then does not count as the process's memory.
 void drop_pages(const TensorRecord& tensor);
 
 // What a file to be written holds. The file's bytes depend on these alone (and the data).

@@ -34,9 +34,9 @@ std::string digest_or_none(const fs::path& file) { return fs::exists(file) ? sha
 // Every field of a report that belongs to the samples, by name; a new one does not compile until it is here.
 template <class Report, class Visit>
 void visit_fields(Report& report, Visit visit) {
-  auto& [rows, blank, alpaca, sharegpt, cut, dropped, without_targets, reasoning_dropped, text_dropped, special_in_text,
-         first_special_line, lost_bytes, first_lost_line, tokens, target_tokens, longest, template_name,
-         template_digest, template_overrides_model, from_cache, cache_trouble] = report;
+  auto& [rows, blank, alpaca, sharegpt, cut, dropped, without_targets, reasoning_dropped, text_dropped,
+         special_in_text, first_special_line, lost_bytes, first_lost_line, tokens, target_tokens, longest,
+         template_name, template_digest, template_overrides_model, from_cache, cache_trouble] = report;
   static_cast<void>(from_cache);  // these two are of one loading, not of the samples
   static_cast<void>(cache_trouble);
   visit("rows", rows);

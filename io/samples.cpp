@@ -8,16 +8,17 @@
 
 namespace tandem {
 
-SampleSet::SampleSet(std::vector<std::int64_t> begin, std::vector<std::int32_t> ids, std::vector<std::uint8_t> targets,
-                     std::vector<std::int64_t> line)
+SampleSet::SampleSet(std::vector<std::int64_t> begin, std::vector<std::int32_t> ids,
+                     std::vector<std::uint8_t> targets, std::vector<std::int64_t> line)
     : begin_(std::move(begin)), ids_(std::move(ids)), targets_(std::move(targets)), line_(std::move(line)) {
   const bool good = begin_.size() == line_.size() + 1 && begin_.front() == 0 &&
-                    begin_.back() == static_cast<std::int64_t>(ids_.size()) && ids_.size() == targets_.size() &&
-                    std::is_sorted(begin_.begin(), begin_.end());
+                    begin_.back() == static_cast<std::int64_t>(ids_.size()) &&
+                    ids_.size() == targets_.size() && std::is_sorted(begin_.begin(), begin_.end());
   if (!good) throw Error(ErrorKind::kInput, "ids, target marks and their places do not fit together");
 }
 
-void SampleSet::add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> targets, std::int64_t line) {
+void SampleSet::add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> targets,
+                    std::int64_t line) {
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   targets_.insert(targets_.end(), targets.begin(), targets.end());
   begin_.push_back(static_cast<std::int64_t>(ids_.size()));
@@ -31,6 +32,8 @@ std::int64_t SampleSet::n_scored(std::int64_t i) const {
   return count;
 }
 
-std::string SampleSet::digest(std::int64_t i) const { return Sha256().update(ids(i)).update(targets(i)).hex(); }
+std::string SampleSet::digest(std::int64_t i) const {
+  return Sha256().update(ids(i)).update(targets(i)).hex();
+}
 
 }  // namespace tandem

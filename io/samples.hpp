@@ -1,4 +1,5 @@
-// Training and held-out samples as token ids with target marks: what text becomes, and all that training sees.
+// Training and held-out samples as token ids with target marks: what text becomes, and all that training
+// sees.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ namespace tandem {
 class SampleSet {
  public:
   SampleSet() = default;
-  // From the arrays as they lie in memory: sample i is ids [begin[i], begin[i+1]). Throws kInput where they do not
-  // fit together.
+  // From the arrays as they lie in memory: sample i is ids [begin[i], begin[i+1]). Throws kInput where they
+  // do not fit together.
   SampleSet(std::vector<std::int64_t> begin, std::vector<std::int32_t> ids, std::vector<std::uint8_t> targets,
             std::vector<std::int64_t> line);
 
@@ -21,8 +22,12 @@ class SampleSet {
 
   std::int64_t size() const { return static_cast<std::int64_t>(line_.size()); }
   std::int64_t length(std::int64_t i) const { return begin_[i + 1] - begin_[i]; }
-  std::span<const std::int32_t> ids(std::int64_t i) const { return {ids_.data() + begin_[i], static_cast<std::size_t>(length(i))}; }
-  std::span<const std::uint8_t> targets(std::int64_t i) const { return {targets_.data() + begin_[i], static_cast<std::size_t>(length(i))}; }
+  std::span<const std::int32_t> ids(std::int64_t i) const {
+    return {ids_.data() + begin_[i], static_cast<std::size_t>(length(i))};
+  }
+  std::span<const std::uint8_t> targets(std::int64_t i) const {
+    return {targets_.data() + begin_[i], static_cast<std::size_t>(length(i))};
+  }
   std::int64_t line(std::int64_t i) const { return line_[i]; }
   // The arrays of the constructor, for writing them.
   const std::vector<std::int64_t>& all_begins() const { return begin_; }

@@ -1,4 +1,5 @@
-// Causal attention over packed samples, grouped queries; no T x T matrix is ever in memory (after Dao et al. 2022).
+// Causal attention over packed samples, grouped queries; no T x T matrix is ever in memory (after Dao et al.
+// 2022).
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,18 @@ namespace tandem {
 //   o[t,h,:] = sum_{u <= t} softmax_u(<q[t,h,:], k[u,g,:]> / sqrt(D)) v[u,g,:]
 // q [T,H*D], k [T,K*D], v [T,K*D] (any strides); o [T,H*D], overwritten; sample_begin [S+1], from 0 to T.
 // lse [H,T]: log of the sum of exponentials, for backward; an empty matrix: not kept.
-void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
-                       std::span<const std::int32_t> sample_begin, const HeadShape& heads);
+void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k,
+                       ConstMatrix v, std::span<const std::int32_t> sample_begin, const HeadShape& heads);
 
-// The same for the last T tokens of one sample of N whose keys and values are kept: q, o [T,H*D], k, v [N,K*D], T <= N.
-void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v, const HeadShape& heads);
+// The same for the last T tokens of one sample of N whose keys and values are kept: q, o [T,H*D], k, v
+// [N,K*D], T <= N.
+void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+                      const HeadShape& heads);
 
 // dq [T,H*D], dk, dv [T,K*D] of do_ [T,H*D]: overwritten; the probabilities are computed again from lse.
 // No operand may overlap another.
-void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_, ConstMatrix o,
-                        ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_,
+                        ConstMatrix o, ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                         std::span<const std::int32_t> sample_begin, const HeadShape& heads);
 
 }  // namespace tandem

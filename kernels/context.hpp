@@ -13,7 +13,8 @@ class CpuContext {
  public:
   explicit CpuContext(int n_threads)
       : threads(n_threads),
-        arena_(ArenaPlan::padded(sizeof(float) * kScratchFloats) * static_cast<std::size_t>(n_threads), "scratch") {
+        arena_(ArenaPlan::padded(sizeof(float) * kScratchFloats) * static_cast<std::size_t>(n_threads),
+               "scratch") {
     scratch_ = arena_.take<float>(kScratchFloats * n_threads).data();
   }
 

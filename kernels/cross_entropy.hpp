@@ -10,9 +10,9 @@
 namespace tandem {
 
 // nll[n] = log sum_v exp(logits[n,v]) - logits[n,target[n]], the sum in double, rounded once to float.
-// gradient: logits becomes d nll[n] / d logits[n,:] = softmax(logits[n,:]) - onehot(target[n]); else it is left
-// with other contents. logits [N,V]; target [N], each in [0, V); nll [N], overwritten.
-void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits, std::span<const std::int32_t> target,
-                   bool gradient);
+// gradient: logits becomes d nll[n] / d logits[n,:] = softmax(logits[n,:]) - onehot(target[n]); else it is
+// left with other contents. logits [N,V]; target [N], each in [0, V); nll [N], overwritten.
+void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
+                   std::span<const std::int32_t> target, bool gradient);
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// LoRA dropout (SPEC.md): which elements are kept is a function of update, sample, position and channel alone.
+// LoRA dropout (SPEC.md): which elements are kept is a function of update, sample, position and channel
+// alone.
 #pragma once
 
 #include <cstdint>

@@ -24,18 +24,19 @@ struct ProductTerm {
   std::int64_t c_end = std::numeric_limits<std::int64_t>::max();
 };
 
-// c[M,N] = base + sum of the terms, in the order given; base is 0 where `base.data` is null, and may be c itself
-// (accumulate). Terms on column ranges of c: each lies inside an earlier term's range or apart from it, and together
-// they cover every column that has no base.
+// c[M,N] = base + sum of the terms, in the order given; base is 0 where `base.data` is null, and may be c
+// itself (accumulate). Terms on column ranges of c: each lies inside an earlier term's range or apart from
+// it, and together they cover every column that has no base.
 //
-// The bit contract: c depends on the operands' values and shapes only, not on threads, alignment or addresses. The
-// output is cut into blocks fixed by M and N, never along the summed dimension; each block is computed by
-// single-threaded calls of oneDNN's sgemm. A block takes all its terms in turn while it is in cache, so an adapter's
-// thin product costs no second pass over c.
-// Throws kInternal, printing the shapes, if they do not fit. No operand may overlap c, except base = c.
+// The bit contract: c depends on the operands' values and shapes only, not on threads, alignment or
+// addresses. The output is cut into blocks fixed by M and N, never along the summed dimension; each block is
+// computed by single-threaded calls of oneDNN's sgemm. A block takes all its terms in turn while it is in
+// cache, so an adapter's thin product costs no second pass over c. Throws kInternal, printing the shapes, if
+// they do not fit. No operand may overlap c, except base = c.
 void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::span<const ProductTerm> terms);
 
-inline void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::initializer_list<ProductTerm> terms) {
+inline void product(const CpuContext& ctx, Matrix c, ConstMatrix base,
+                    std::initializer_list<ProductTerm> terms) {
   product(ctx, c, base, std::span<const ProductTerm>(terms.begin(), terms.size()));
 }
 

@@ -14,7 +14,7 @@ void rms_norm_forward(const CpuContext& ctx, Matrix y, ConstMatrix x, std::span<
 
 // dx[t,c] (+)= rstd[t] * (w[c] dy[t,c] - x[t,c] rstd[t]^2 mean_c(w dy x)).  Recomputes rstd from x.
 // accumulate: adds to dx (the residual stream's gradient), else overwrites. dx may not be dy or x.
-void rms_norm_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x, std::span<const float> w,
-                       float eps, bool accumulate);
+void rms_norm_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x,
+                       std::span<const float> w, float eps, bool accumulate);
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// Query and key heads: optional RMSNorm over head_dim (Qwen3), then rotary positions (Su et al. 2021), half-split.
+// Query and key heads: optional RMSNorm over head_dim (Qwen3), then rotary positions (Su et al. 2021),
+// half-split.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +21,24 @@ struct HeadShape {
 };
 inline constexpr std::int64_t kMaxHeadDim = 256;
 
-// cos, sin [P, D/2] of angle = position * frequency[i]; angle in double, cos and sin rounded to float. On the host.
+// cos, sin [P, D/2] of angle = position * frequency[i]; angle in double, cos and sin rounded to float. On the
+// host.
 void fill_rope_table(Matrix cos, Matrix sin, std::span<const double> frequency);
 
 struct RopeInputs {
-  std::span<const float> q_norm, k_norm;    // [D], both empty: no norm
+  std::span<const float> q_norm, k_norm;  // [D], both empty: no norm
   float eps = 0.0f;
-  std::span<const std::int32_t> position;   // [T], each below P
-  ConstMatrix cos, sin;                     // [P, D/2]
+  std::span<const std::int32_t> position;  // [T], each below P
+  ConstMatrix cos, sin;                    // [P, D/2]
   HeadShape heads;
 };
 
-// q[t,h,:] = rope(norm(qkv[t,h,:])), k likewise.  qkv [T,(H+2K)D] as the fused product gives it; q [T,H*D], k [T,K*D],
-// overwritten.
+// q[t,h,:] = rope(norm(qkv[t,h,:])), k likewise.  qkv [T,(H+2K)D] as the fused product gives it; q [T,H*D], k
+// [T,K*D], overwritten.
 void rope_forward(const CpuContext& ctx, Matrix q, Matrix k, ConstMatrix qkv, const RopeInputs& in);
 
-// Gradient with respect to the query and key columns of qkv, overwritten in dqkv [T,(H+2K)D]; the value columns are
-// not touched. dq [T,H*D], dk [T,K*D]. dqkv may be qkv.
+// Gradient with respect to the query and key columns of qkv, overwritten in dqkv [T,(H+2K)D]; the value
+// columns are not touched. dq [T,H*D], dk [T,K*D]. dqkv may be qkv.
 void rope_backward(const CpuContext& ctx, Matrix dqkv, ConstMatrix dq, ConstMatrix dk, ConstMatrix qkv,
                    const RopeInputs& in);
 

@@ -10,7 +10,9 @@
 namespace tandem {
 
 std::ifstream open_text_file(const std::filesystem::path& file) {
-  const auto refuse = [&](const char* what) { throw Error(ErrorKind::kInput, cat(file.string(), ": ", what)); };
+  const auto refuse = [&](const char* what) {
+    throw Error(ErrorKind::kInput, cat(file.string(), ": ", what));
+  };
   std::ifstream in(file, std::ios::binary);
   if (!in) refuse("cannot be opened for reading");
   // Data files are read more than once: for their digest, for their rows.

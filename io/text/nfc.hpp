@@ -1,5 +1,5 @@
-// Unicode normalisation form C as Hugging Face tokenizers does it, with the way back to the text as given. Its
-// tables are older than utf8proc's, whose they are here but for the code points of nfc_unknown.hpp.
+// Unicode normalisation form C as Hugging Face tokenizers does it, with the way back to the text as given.
+// Its tables are older than utf8proc's, whose they are here but for the code points of nfc_unknown.hpp.
 #pragma once
 
 #include <cstddef>

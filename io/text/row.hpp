@@ -38,8 +38,8 @@ struct Row {
 // Throws kInput naming file and line (and column, for bad JSON).
 Row parse_row(std::string_view text, const std::string& file, std::int64_t line);
 
-// What an answer is asked for: a row of any form, whose answer (completion, output, targets, a last message of the
-// assistant) may lack and is left out. Throws as parse_row does, and where no message is left.
+// What an answer is asked for: a row of any form, whose answer (completion, output, targets, a last message
+// of the assistant) may lack and is left out. Throws as parse_row does, and where no message is left.
 Row parse_prompt(std::string_view text, const std::string& file, std::int64_t line);
 
 }  // namespace tandem

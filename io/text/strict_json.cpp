@@ -137,7 +137,8 @@ struct Place {
   std::int64_t line, column;
 };
 
-[[noreturn]] void fail_at(std::string_view text, std::size_t at, const Place& place, const std::string& what) {
+[[noreturn]] void fail_at(std::string_view text, std::size_t at, const Place& place,
+                          const std::string& what) {
   at = std::min(at, text.size());
   const std::string_view before = text.substr(0, at);
   const auto line = place.line + std::count(before.begin(), before.end(), '\n');
@@ -161,8 +162,7 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& file,
   const Place place{file, line, column};
   if (const auto bad = first_invalid_utf8(text)) fail_at(text, *bad, place, "not valid UTF-8");
   // The library would skip it, on every line.
-  if (text.starts_with("\xEF\xBB\xBF"))
-    fail_at(text, 0, place, "begins with a byte order mark (U+FEFF)");
+  if (text.starts_with("\xEF\xBB\xBF")) fail_at(text, 0, place, "begins with a byte order mark (U+FEFF)");
   const char* seen = text.data();
   const char* end = text.data() + text.size();
   Builder builder(text, &seen);

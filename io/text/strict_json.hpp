@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-// `text` begins at `column` of line `line` of `file`. Lines and columns count from 1, columns in bytes. Throws
-// kInput.
+// `text` begins at `column` of line `line` of `file`. Lines and columns count from 1, columns in bytes.
+// Throws kInput.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& file, std::int64_t line = 1,
                                  std::int64_t column = 1);
 

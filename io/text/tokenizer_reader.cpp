@@ -19,8 +19,8 @@ using nlohmann::json;
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Ids index tables; a wild one must not make them huge.
-constexpr std::int64_t kMaxId = 1 << 24;
+// Ids index tables; a wild one must not make them huge. Published vocabularies have up to 2^18 entries.
+constexpr std::int64_t kMaxId = 1 << 21;
 
 class Reader {
  public:

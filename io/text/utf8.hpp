@@ -11,8 +11,8 @@ namespace tandem {
 // Offset of the first byte that begins no well-formed sequence; none in valid text.
 std::optional<std::size_t> first_invalid_utf8(std::string_view text);
 
-// Each part that is not well-formed becomes one U+FFFD (the longest that could have begun a sequence, as Unicode
-// recommends and WHATWG's decoders do).
+// Each part that is not well-formed becomes one U+FFFD (the longest that could have begun a sequence, as
+// Unicode recommends and WHATWG's decoders do).
 std::string replace_invalid_utf8(std::string_view text);
 
 // Length in bytes of the sequence that begins with `lead`; text must be valid.

@@ -18,18 +18,20 @@ void adamw(const CpuContext& ctx, std::span<float> p, std::span<float> m, std::s
   const double b1 = f.beta1, c1 = 1.0 - f.beta1, b2 = f.beta2, c2 = 1.0 - f.beta2, eps = f.eps, clip = f.clip;
   float *pp = p.data(), *mm = m.data(), *vv = v.data();
   const float* gg = gradient.data();
-  cpu::parallel_pieces(ctx, static_cast<std::int64_t>(p.size()), kPiece, [&](std::int64_t begin, std::int64_t end) {
+  cpu::parallel_pieces(
+      ctx, static_cast<std::int64_t>(p.size()), kPiece, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      const double g = clip * static_cast<double>(gg[i]);
-      const float m_new = static_cast<float>(b1 * static_cast<double>(mm[i]) + c1 * g);
-      const float v_new = static_cast<float>(b2 * static_cast<double>(vv[i]) + c2 * (g * g));
-      mm[i] = m_new;
-      vv[i] = v_new;
-      const double denominator = std::sqrt(static_cast<double>(v_new)) / root_correction + eps;
-      pp[i] = static_cast<float>(static_cast<double>(pp[i]) * decay - step * static_cast<double>(m_new) / denominator);
-    }
-  });
+        for (std::int64_t i = begin; i < end; ++i) {
+          const double g = clip * static_cast<double>(gg[i]);
+          const float m_new = static_cast<float>(b1 * static_cast<double>(mm[i]) + c1 * g);
+          const float v_new = static_cast<float>(b2 * static_cast<double>(vv[i]) + c2 * (g * g));
+          mm[i] = m_new;
+          vv[i] = v_new;
+          const double denominator = std::sqrt(static_cast<double>(v_new)) / root_correction + eps;
+          pp[i] = static_cast<float>(static_cast<double>(pp[i]) * decay -
+                                     step * static_cast<double>(m_new) / denominator);
+        }
+      });
 }
 
 double sum_of_squares(const CpuContext& ctx, std::span<const float> x) {
@@ -44,7 +46,8 @@ double sum_of_squares(const CpuContext& ctx, std::span<const float> x) {
       double sum = 0.0;
       const float* at = x.data() + base;
 #pragma omp simd reduction(+ : sum)
-      for (std::int64_t i = begin; i < end; ++i) sum += static_cast<double>(at[i]) * static_cast<double>(at[i]);
+      for (std::int64_t i = begin; i < end; ++i)
+        sum += static_cast<double>(at[i]) * static_cast<double>(at[i]);
       part[static_cast<std::size_t>(begin / kPiece)] = sum;
     });
     for (const double sum : part) total += sum;

@@ -13,8 +13,8 @@ namespace tandem {
 
 namespace {
 
-// Scores are computed in blocks of queries by chunks of keys, counted from the sample's first token: the order of
-// every sum is fixed by the sample's length alone.
+// Scores are computed in blocks of queries by chunks of keys, counted from the sample's first token: the
+// order of every sum is fixed by the sample's length alone.
 constexpr std::int64_t kQueries = 128, kKeys = 512;
 static_assert(2 * kQueries * kKeys <= CpuContext::kScratchFloats);
 
@@ -65,10 +65,10 @@ float row_dot(const float* x, const float* y, std::int64_t n) {
   return sum;
 }
 
-// Queries at positions q0, q0+1, ... of one head of one sample, by online softmax over chunks of keys. out, q: these
-// queries' rows; k, v: the sample's from its first token; lse: of these queries, or null.
-void forward_block(float* scratch, Matrix out, float* lse, ConstMatrix q, ConstMatrix k, ConstMatrix v, std::int64_t q0,
-                   float scale) {
+// Queries at positions q0, q0+1, ... of one head of one sample, by online softmax over chunks of keys. out,
+// q: these queries' rows; k, v: the sample's from its first token; lse: of these queries, or null.
+void forward_block(float* scratch, Matrix out, float* lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+                   std::int64_t q0, float scale) {
   const std::int64_t rows = q.rows, q1 = q0 + rows;
   std::array<float, kQueries> most, sum;
   most.fill(-std::numeric_limits<float>::infinity());
@@ -86,7 +86,8 @@ void forward_block(float* scratch, Matrix out, float* lse, ConstMatrix q, ConstM
       sum[at] = sum[at] * correction + exp_row(scores.row(i), larger, n, scores.cols);
       most[at] = larger;
     }
-    product_single(out, k0 == 0 ? 0.0f : 1.0f, 1.0f, scores, Op::kPlain, v.row_range(k0, block.k1), Op::kPlain);
+    product_single(out, k0 == 0 ? 0.0f : 1.0f, 1.0f, scores, Op::kPlain, v.row_range(k0, block.k1),
+                   Op::kPlain);
   }
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -99,8 +100,9 @@ struct HeadGradients {
   Matrix dq, dk, dv;
 };
 
-void backward_block(float* scratch, const HeadGradients& grad, ConstMatrix dout, ConstMatrix o, const float* lse,
-                    ConstMatrix q, ConstMatrix k, ConstMatrix v, std::int64_t q0, std::int64_t q1, float scale) {
+void backward_block(float* scratch, const HeadGradients& grad, ConstMatrix dout, ConstMatrix o,
+                    const float* lse, ConstMatrix q, ConstMatrix k, ConstMatrix v, std::int64_t q0,
+                    std::int64_t q1, float scale) {
   const std::int64_t rows = q1 - q0;
   const ConstMatrix query = q.row_range(q0, q1), d = dout.row_range(q0, q1);
   std::array<float, kQueries> delta;
@@ -133,14 +135,15 @@ float score_scale(const HeadShape& heads) {
 
 }  // namespace
 
-void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
-                       std::span<const std::int32_t> sample_begin, const HeadShape& heads) {
+void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k,
+                       ConstMatrix v, std::span<const std::int32_t> sample_begin, const HeadShape& heads) {
   const std::int64_t dim = heads.head_dim, group = heads.n_heads / heads.n_kv_heads;
   const float scale = score_scale(heads);
   // A task is one block of queries of one head. Blocks are numbered over all samples.
   const auto n_blocks = [](std::int64_t length) { return (length + kQueries - 1) / kQueries; };
   std::int64_t blocks = 0;
-  for (std::size_t s = 0; s + 1 < sample_begin.size(); ++s) blocks += n_blocks(sample_begin[s + 1] - sample_begin[s]);
+  for (std::size_t s = 0; s + 1 < sample_begin.size(); ++s)
+    blocks += n_blocks(sample_begin[s + 1] - sample_begin[s]);
   cpu::parallel_for(ctx, blocks * heads.n_heads, [&](std::int64_t task) {
     const std::int64_t h = task % heads.n_heads;
     std::int64_t index = task / heads.n_heads;
@@ -149,25 +152,29 @@ void attention_forward(const CpuContext& ctx, Matrix o, Matrix lse, ConstMatrix 
       index -= n_blocks(sample_begin[s + 1] - sample_begin[s]);
     const std::int64_t begin = sample_begin[s], end = sample_begin[s + 1];
     const std::int64_t q0 = begin + index * kQueries, q1 = std::min(end, q0 + kQueries);
-    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1), lse.data ? lse.row(h) + q0 : nullptr,
-                  head_of(q, h, dim, q0, q1), head_of(k, h / group, dim, begin, end),
-                  head_of(v, h / group, dim, begin, end), q0 - begin, scale);
+    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1),
+                  lse.data ? lse.row(h) + q0 : nullptr, head_of(q, h, dim, q0, q1),
+                  head_of(k, h / group, dim, begin, end), head_of(v, h / group, dim, begin, end), q0 - begin,
+                  scale);
   });
 }
 
-void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v, const HeadShape& heads) {
+void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+                      const HeadShape& heads) {
   const std::int64_t dim = heads.head_dim, group = heads.n_heads / heads.n_kv_heads, before = k.rows - q.rows;
   const float scale = score_scale(heads);
   const std::int64_t blocks = (q.rows + kQueries - 1) / kQueries;
   cpu::parallel_for(ctx, blocks * heads.n_heads, [&](std::int64_t task) {
-    const std::int64_t h = task % heads.n_heads, q0 = task / heads.n_heads * kQueries, q1 = std::min(q.rows, q0 + kQueries);
-    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1), nullptr, head_of(q, h, dim, q0, q1),
-                  head_of(k, h / group, dim, 0, k.rows), head_of(v, h / group, dim, 0, k.rows), before + q0, scale);
+    const std::int64_t h = task % heads.n_heads, q0 = task / heads.n_heads * kQueries,
+                       q1 = std::min(q.rows, q0 + kQueries);
+    forward_block(ctx.scratch(omp_get_thread_num()), head_of(o, h, dim, q0, q1), nullptr,
+                  head_of(q, h, dim, q0, q1), head_of(k, h / group, dim, 0, k.rows),
+                  head_of(v, h / group, dim, 0, k.rows), before + q0, scale);
   });
 }
 
-void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_, ConstMatrix o,
-                        ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_,
+                        ConstMatrix o, ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                         std::span<const std::int32_t> sample_begin, const HeadShape& heads) {
   const std::int64_t dim = heads.head_dim, group = heads.n_heads / heads.n_kv_heads;
   const float scale = score_scale(heads);

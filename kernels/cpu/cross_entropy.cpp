@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits, std::span<const std::int32_t> target,
-                   bool gradient) {
+void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
+                   std::span<const std::int32_t> target, bool gradient) {
   cpu::parallel_for(ctx, logits.rows, [&](std::int64_t n) {
     float* x = logits.row(n);
     const auto right = target[static_cast<std::size_t>(n)];
@@ -24,7 +24,8 @@ void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits, s
       x[v] = p;
       sum += static_cast<double>(p);
     }
-    nll[static_cast<std::size_t>(n)] = static_cast<float>(std::log(sum) + static_cast<double>(most) - right_logit);
+    nll[static_cast<std::size_t>(n)] =
+        static_cast<float>(std::log(sum) + static_cast<double>(most) - right_logit);
     if (!gradient) return;
     const auto inverse = static_cast<float>(1.0 / sum);
 #pragma omp simd

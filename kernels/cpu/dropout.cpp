@@ -18,8 +18,11 @@ void for_each_row(const CpuContext& ctx, ConstMatrix shape, const DropoutMask& m
   cpu::parallel_pieces(ctx, shape.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const auto at = static_cast<std::size_t>(t);
-      const std::uint64_t base = mask.sample_key[at] + static_cast<std::uint64_t>(mask.position[at]) * static_cast<std::uint64_t>(shape.cols);
-      row(t, [&, base](std::int64_t c) { return (mask.stream.draw(base + static_cast<std::uint64_t>(c)) >> 11) >= threshold; });
+      const std::uint64_t base = mask.sample_key[at] + static_cast<std::uint64_t>(mask.position[at]) *
+                                                           static_cast<std::uint64_t>(shape.cols);
+      row(t, [&, base](std::int64_t c) {
+        return (mask.stream.draw(base + static_cast<std::uint64_t>(c)) >> 11) >= threshold;
+      });
     }
   });
 }

@@ -1,4 +1,5 @@
-// The one way CPU operations use threads. Work is cut by the shape alone; which thread takes a piece changes nothing.
+// The one way CPU operations use threads. Work is cut by the shape alone; which thread takes a piece changes
+// nothing.
 #pragma once
 
 #include <omp.h>
@@ -15,8 +16,8 @@ template <class Body>
 void parallel_for(const CpuContext& ctx, std::int64_t n, const Body& body) {
 #pragma omp parallel num_threads(ctx.threads) if (n > 1)
   {
-    // oneDNN starts threads of its own wherever it does not see itself inside a parallel region, a team of one
-    // included; its results would then depend on their number.
+    // oneDNN starts threads of its own wherever it does not see itself inside a parallel region, a team of
+    // one included; its results would then depend on their number.
     omp_set_num_threads(1);
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t i = 0; i < n; ++i) body(i);

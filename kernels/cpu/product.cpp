@@ -13,8 +13,8 @@ namespace tandem {
 
 namespace {
 
-// Blocks of 512 x 512 keep oneDNN near its best (DESIGN: the machine's limit); smaller outputs are cut further, so
-// that many cores find work, but not below 128.
+// Blocks of 512 x 512 keep oneDNN near its best (DESIGN: the machine's limit); smaller outputs are cut
+// further, so that many cores find work, but not below 128.
 struct BlockShape {
   std::int64_t rows, cols;
 };
@@ -22,7 +22,9 @@ struct BlockShape {
 BlockShape block_shape(std::int64_t m, std::int64_t n) {
   constexpr std::int64_t kLargest = 512, kSmallest = 128, kEnoughBlocks = 16;
   BlockShape block{std::min(m, kLargest), std::min(n, kLargest)};
-  const auto blocks = [&] { return ((m + block.rows - 1) / block.rows) * ((n + block.cols - 1) / block.cols); };
+  const auto blocks = [&] {
+    return ((m + block.rows - 1) / block.rows) * ((n + block.cols - 1) / block.cols);
+  };
   while (blocks() < kEnoughBlocks && std::max(block.rows, block.cols) > kSmallest) {
     std::int64_t& longer = block.rows >= block.cols ? block.rows : block.cols;
     longer = std::max(kSmallest, (longer + 1) / 2);
@@ -47,9 +49,10 @@ ConstMatrix op_cols(ConstMatrix m, Op op, std::int64_t begin, std::int64_t end) 
 
 // Whether an earlier term has already written term i's columns. Ranges nest or are disjoint, see check().
 bool has_earlier_term(std::span<const ProductTerm> terms, std::size_t i) {
-  return std::any_of(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(i), [&](const ProductTerm& earlier) {
-    return earlier.c_begin <= terms[i].c_begin && terms[i].c_end <= earlier.c_end;
-  });
+  return std::any_of(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(i),
+                     [&](const ProductTerm& earlier) {
+                       return earlier.c_begin <= terms[i].c_begin && terms[i].c_end <= earlier.c_end;
+                     });
 }
 
 void check(Matrix c, ConstMatrix base, std::span<const ProductTerm> terms) {
@@ -70,7 +73,8 @@ void check(Matrix c, ConstMatrix base, std::span<const ProductTerm> terms) {
       const bool apart = terms[j].c_end <= terms[i].c_begin || terms[i].c_end <= terms[j].c_begin;
       const bool inside = terms[j].c_begin <= terms[i].c_begin && terms[i].c_end <= terms[j].c_end;
       if (!apart && !inside)
-        throw Error(ErrorKind::kInternal, "product: a term's columns must lie inside an earlier term's or apart from them");
+        throw Error(ErrorKind::kInternal,
+                    "product: a term's columns must lie inside an earlier term's or apart from them");
     }
 }
 
@@ -89,9 +93,10 @@ void product_single(Matrix c, float beta, float alpha, ConstMatrix a, Op op_a, C
   // A row of a one-row operand may have any stride; sgemm wants at least the number of columns.
   const auto leading = [](ConstMatrix m) { return std::max(m.stride, std::max<std::int64_t>(1, m.cols)); };
   const auto letter = [](Op op) { return op == Op::kPlain ? 'N' : 'T'; };
-  // Arguments are checked above, so only a broken installation makes this fail; NaN shows it, and stops the run.
-  if (dnnl_sgemm(letter(op_a), letter(op_b), c.rows, c.cols, k, alpha, a.data, leading(a), b.data, leading(b), beta,
-                 c.data, leading(c)) != dnnl_success)
+  // Arguments are checked above, so only a broken installation makes this fail; NaN shows it, and stops the
+  // run.
+  if (dnnl_sgemm(letter(op_a), letter(op_b), c.rows, c.cols, k, alpha, a.data, leading(a), b.data, leading(b),
+                 beta, c.data, leading(c)) != dnnl_success)
     for (std::int64_t r = 0; r < c.rows; ++r)
       std::fill_n(c.row(r), c.cols, std::numeric_limits<float>::quiet_NaN());
 }

@@ -16,8 +16,8 @@ void rms_norm_forward(const CpuContext& ctx, Matrix y, ConstMatrix x, std::span<
   });
 }
 
-void rms_norm_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x, std::span<const float> w,
-                       float eps, bool accumulate) {
+void rms_norm_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x,
+                       std::span<const float> w, float eps, bool accumulate) {
   cpu::parallel_pieces(ctx, x.rows, kRows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const float rstd = cpu::row_rstd(x.row(t), x.cols, eps);

@@ -52,7 +52,8 @@ void head_backward(float* dx, const float* dy, const float* x, std::span<const f
   const float rstd = cpu::row_rstd(x, dim, eps);
   const float projection = cpu::row_projection(g.data(), x, norm.data(), dim, rstd);
 #pragma omp simd
-  for (std::int64_t i = 0; i < dim; ++i) dx[i] = rstd * (norm[static_cast<std::size_t>(i)] * g[static_cast<std::size_t>(i)]) - projection * x[i];
+  for (std::int64_t i = 0; i < dim; ++i)
+    dx[i] = rstd * (norm[static_cast<std::size_t>(i)] * g[static_cast<std::size_t>(i)]) - projection * x[i];
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 
 namespace tandem::cpu {
 
-// exp(x), relative error below 2^-23, two units of rounding (tested over the range); 0 below about -87.3 (no subnormals),
-// inf above 88.7, NaN for NaN. Cody-Waite reduction by ln 2 in two parts, then the Taylor polynomial
-// of degree 7 on [-ln2/2, ln2/2]: its remainder is below (ln2/2)^8/8! = 5.2e-9, a tenth of a unit.
+// exp(x), relative error below 2^-23, two units of rounding (tested over the range); 0 below about -87.3 (no
+// subnormals), inf above 88.7, NaN for NaN. Cody-Waite reduction by ln 2 in two parts, then the Taylor
+// polynomial of degree 7 on [-ln2/2, ln2/2]: its remainder is below (ln2/2)^8/8! = 5.2e-9, a tenth of a unit.
 inline float exp_f32(float x) {
   const float clamped = x < -87.33654f ? -87.33654f : (x > 88.72283f ? 88.72283f : x);
   // Adding 1.5 * 2^23 rounds to the nearest integer, which then stands in the low bits.

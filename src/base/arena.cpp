@@ -27,7 +27,8 @@ Arena::Arena(std::size_t bytes, const char* what) : ArenaView({}, what) {
   }
   const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
   block_ = {reinterpret_cast<std::byte*>((address + kHugePage - 1) / kHugePage * kHugePage), size};
-  madvise(block_.data(), mapping_bytes_ - kHugePage, MADV_HUGEPAGE);  // a wish: without huge pages all still works
+  madvise(block_.data(), mapping_bytes_ - kHugePage,
+          MADV_HUGEPAGE);  // a wish: without huge pages all still works
   std::memset(block_.data(), 0, size);
 }
 

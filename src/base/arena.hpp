@@ -1,4 +1,5 @@
-// One block of memory, sized before the run and touched at its start: no allocation and no page fault in an update.
+// One block of memory, sized before the run and touched at its start: no allocation and no page fault in an
+// update.
 #pragma once
 
 #include <algorithm>

@@ -51,11 +51,13 @@ inline std::uint16_t f32_to_f16(float value) {
     const float steps = std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24f);
     return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps));
   }
-  return static_cast<std::uint16_t>(sign | (((magnitude + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13) - (112u << 10)));
+  return static_cast<std::uint16_t>(sign |
+                                    (((magnitude + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13) - (112u << 10)));
 }
 
-// The float32 below |value| with its last bit set where it is not the value itself (round to odd): a further rounding
-// to a format of at most 22 bits gives what one rounding of the double would have given (Boldo and Melquiond 2008).
+// The float32 below |value| with its last bit set where it is not the value itself (round to odd): a further
+// rounding to a format of at most 22 bits gives what one rounding of the double would have given (Boldo and
+// Melquiond 2008).
 inline float f64_to_f32_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || value != value) return nearest;

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/text.hpp"
+
 namespace tandem {
 
 // The value is the exit code.
@@ -19,7 +21,7 @@ enum class ErrorKind {
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& text) : std::runtime_error(text), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& text) : std::runtime_error(printable_line(text)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
   int exit_code() const { return static_cast<int>(kind_); }
 

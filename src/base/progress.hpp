@@ -1,4 +1,5 @@
-// A line that tells how far a long piece of work is: a bar, the share done and, once it can be guessed, the time left.
+// A line that tells how far a long piece of work is: a bar, the share done and, once it can be guessed, the
+// time left.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Counter-based random numbers (SPEC.md, "Random numbers"): every draw is a function of (seed, name, counter),
-// so it does not depend on ranks, threads or what was drawn before.
+// Counter-based random numbers (SPEC.md, "Random numbers"): every draw is a function of (seed, name,
+// counter), so it does not depend on ranks, threads or what was drawn before.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ constexpr std::uint64_t fnv1a64(std::string_view utf8) {
 // The stream of one (seed, name); draw(i) is a uniform 64-bit integer.
 class RandomStream {
  public:
-  constexpr RandomStream(std::uint64_t seed, std::string_view name) : key_(splitmix64(seed ^ fnv1a64(name))) {}
+  constexpr RandomStream(std::uint64_t seed, std::string_view name)
+      : key_(splitmix64(seed ^ fnv1a64(name))) {}
   constexpr std::uint64_t draw(std::uint64_t i) const { return splitmix64(key_ + i); }
   // In [0, 1), a multiple of 2^-53.
   constexpr double unit(std::uint64_t i) const { return static_cast<double>(draw(i) >> 11) * 0x1p-53; }

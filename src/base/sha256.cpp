@@ -48,11 +48,19 @@ std::string Sha256::hex() {
 std::string sha256_hex(std::string_view bytes) { return Sha256().update(bytes).hex(); }
 
 std::string sha256_file(const std::filesystem::path& file) {
+  // A pipe would be waited for, a device may never end, and both are gone after one reading.
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw Error(ErrorKind::kInput,
+                cat(file.string(), std::filesystem::is_directory(status) ? ": is a folder, not a file"
+                                                                         : ": is no regular file"));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!in) throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be opened: ", std::strerror(errno)));
   Sha256 hash;
   std::vector<char> buffer(1 << 20);
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), in.get())) hash.update(buffer.data(), n);
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), in.get()))
+    hash.update(buffer.data(), n);
   if (std::ferror(in.get()))
     throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be read: ", std::strerror(errno)));
   return hash.hex();

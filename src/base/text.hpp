@@ -14,4 +14,21 @@ std::string cat(const Parts&... parts) {
   return std::move(out).str();
 }
 
+// One line that a terminal shows and a C string carries: line ends become blanks, other control characters
+// \xNN.
+inline std::string printable_line(const std::string& text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      line += ' ';
+    else if (byte < 0x20 || byte == 0x7f)
+      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    else
+      line += c;
+  }
+  return line;
+}
+
 }  // namespace tandem

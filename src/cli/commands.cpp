@@ -169,15 +169,21 @@ std::vector<Command> make_commands() {
                 "DIR/prepare.json. Prints where every row went. configs/prompts/ has the wording and\n"
                 "the rules.\n",
        .example = "tandem prepare --from medqa:configs/tiny_medqa.jsonl --held-out 0.3 --out runs/prepared",
-       .options = {{"from", "SOURCE:FILE", "a file of medmcqa, medqa or pubmedqa; may be given again, and of two equal "
-                    "questions the first is kept", true, "", true},
+       .options = {{"from", "SOURCE:FILE",
+                    "a file of medmcqa, medqa or pubmedqa; may be given again, and of two equal "
+                    "questions the first is kept",
+                    true, "", true},
                    {"out", "DIR", "the new folder; must be absent or empty", true},
-                   {"held-out", "SHARE", "of the questions, from 0 to below 1 (default 0.02); a question's own text "
+                   {"held-out", "SHARE",
+                    "of the questions, from 0 to below 1 (default 0.02); a question's own text "
                     "decides, so no row changes sides when a source is added"},
-                   {"data.target", "WORD", "explanation_or_answer (default): without an explanation the answer as a "
+                   {"data.target", "WORD",
+                    "explanation_or_answer (default): without an explanation the answer as a "
                     "sentence; explanation: such rows are left out"},
-                   {"cop-base", "N", "whether MedMCQA's `cop` counts from 0 or 1, where its file does not show it"},
-                   {"prompts", "DIR", "texts to use instead of the built-in ones, as configs/prompts/ has them"},
+                   {"cop-base", "N",
+                    "whether MedMCQA's `cop` counts from 0 or 1, where its file does not show it"},
+                   {"prompts", "DIR",
+                    "texts to use instead of the built-in ones, as configs/prompts/ has them"},
                    {"overwrite", "", "replace what an earlier prepare left in DIR"},
                    {"json", "", "print the report as JSON (as in DIR/prepare.json), not as a table"}},
        .run = run_prepare},
@@ -256,7 +262,8 @@ std::vector<Command> make_commands() {
        .run = run_spec},
   };
   // In the order of a user's work.
-  const auto next = std::find_if(table.begin(), table.end(), [](const Command& command) { return command.name == "inspect"; });
+  const auto next = std::find_if(table.begin(), table.end(),
+                                 [](const Command& command) { return command.name == "inspect"; });
   const std::vector<Command> more = model_commands();
   table.insert(next, more.begin(), more.end());
   return table;

@@ -1,4 +1,5 @@
 // The program `tandem`: finds the command, turns errors into one line and an exit code.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,9 +26,19 @@
 namespace tandem {
 namespace {
 
-// A failed write to stdout (closed pipe, full disk) is seen where it happens, not lost.
+// A file or socket opened while a standard stream is closed would get the stream's number, and then what is
+// meant for the stream. Reading finds the end then, stderr goes nowhere, writing to stdout still fails.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1 && errno == EBADF)
+      open("/dev/null",
+           stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // takes the lowest free number: this one
+}
+
+// A failed write (closed pipe, full disk, a file as long as is allowed) is seen where it happens, not lost.
 void check_output() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   std::ios::sync_with_stdio(false);
   if (!isatty(STDIN_FILENO)) std::cin.tie(nullptr);  // on a terminal, answers come line by line
   std::cout.exceptions(std::ios::badbit | std::ios::failbit);
@@ -68,7 +79,8 @@ Job read_command_line(const std::vector<std::string>& words) {
   job.arguments = parse_arguments(*job.command, {words.begin() + 1, words.end()});
   if (job.arguments.help) return {.text = command_help(*job.command)};
   if (job.command->one_process && launch_rank().size > 1)
-    throw Error(ErrorKind::kUsage, cat(first, ": runs as one process with threads, not on ", launch_rank().size, " ranks: start it without mpirun"));
+    throw Error(ErrorKind::kUsage, cat(first, ": runs as one process with threads, not on ",
+                                       launch_rank().size, " ranks: start it without mpirun"));
   return job;
 }
 
@@ -122,6 +134,7 @@ int main(int argc, char** argv) {
         missing);
     return static_cast<int>(tandem::ErrorKind::kDevice);
   }
+  tandem::occupy_standard_streams();
   tandem::check_output();
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {

@@ -26,16 +26,19 @@ int positive(const std::string& text) {
 int plan_command(Config config, const std::string& local_ranks, std::ostream& out) {
   const int ranks = positive(local_ranks);
   const auto cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const RunInputs inputs = load_inputs(config.spec, {.threads = cpus, .cache = config.run.cache.path, .told = {}});
+  const RunInputs inputs =
+      load_inputs(config.spec, {.threads = cpus, .cache = config.run.cache.path, .told = {}});
   RunSpec& spec = config.spec;
   resolve(spec, inputs.train.samples.size());
-  const int threads = config.execution.threads > 0 ? static_cast<int>(config.execution.threads) : std::max(1, cpus / ranks);
+  const int threads =
+      config.execution.threads > 0 ? static_cast<int>(config.execution.threads) : std::max(1, cpus / ranks);
   const LoraLayout lora(inputs.config, spec.lora_rank, spec.lora_scale(), spec.lora_targets);
-  const MemoryPlan plan = plan_memory(inputs.config, lora, spec, config.execution.batch_micro, inputs.train.samples,
-                                      inputs.held_out.samples, threads, ranks, memory_limit_bytes(config.execution));
-  out << spec.train_updates << " updates of " << spec.batch_global << " samples, " << inputs.train.samples.size()
-      << " training and " << inputs.held_out.samples.size() << " held-out samples; adapter of "
-      << lora.tensors().size() / 2 << " modules\n";
+  const MemoryPlan plan =
+      plan_memory(inputs.config, lora, spec, config.execution.batch_micro, inputs.train.samples,
+                  inputs.held_out.samples, threads, ranks, memory_limit_bytes(config.execution));
+  out << spec.train_updates << " updates of " << spec.batch_global << " samples, "
+      << inputs.train.samples.size() << " training and " << inputs.held_out.samples.size()
+      << " held-out samples; adapter of " << lora.tensors().size() / 2 << " modules\n";
   for (const std::string& line : plan.lines()) out << line << "\n";
   return 0;
 }

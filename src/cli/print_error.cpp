@@ -9,11 +9,9 @@ namespace tandem {
 
 void print_error(const std::string& text) {
   const LaunchRank rank = launch_rank();
-  std::string line = rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ", text)
-                                   : "tandem: " + text;
-  for (char& c : line)
-    if (c == '\n' || c == '\r') c = ' ';
-  std::cerr << line + "\n" << std::flush;
+  const std::string who =
+      rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ") : "tandem: ";
+  std::cerr << who + printable_line(text) + "\n" << std::flush;
 }
 
 }  // namespace tandem

@@ -23,8 +23,8 @@ namespace tandem {
 namespace {
 
 void print_summary(const Config& config, const RunSummary& summary) {
-  std::cout << "trained " << summary.updates << " updates on " << summary.n_train << " samples: " << config.run.out
-            << "/native.h5, " << config.run.out << "/adapter\n";
+  std::cout << "trained " << summary.updates << " updates on " << summary.n_train
+            << " samples: " << config.run.out << "/native.h5, " << config.run.out << "/adapter\n";
   if (summary.loss_before && summary.loss_after)
     std::cout << "held-out loss " << std::fixed << std::setprecision(6) << *summary.loss_before << " before, "
               << *summary.loss_after << " after\n";
@@ -36,8 +36,10 @@ int run(Config config, Communicator& comm) {
   config.execution.build = build_text(v);
   config.execution.instruction_set = v.instruction_set;
   const std::map<std::string, std::string> facts = {
-      {"version", v.version}, {"git", v.git},   {"compiler", v.compiler}, {"build", build_text(v)},
-      {"onednn", v.onednn},   {"hdf5", v.hdf5}, {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
+      {"version", v.version},   {"git", v.git},
+      {"compiler", v.compiler}, {"build", build_text(v)},
+      {"onednn", v.onednn},     {"hdf5", v.hdf5},
+      {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
   const RunSummary summary = run_training(config, comm, facts);
   try {
     if (comm.rank() == 0) print_summary(config, summary);
@@ -52,7 +54,8 @@ int run(Config config, Communicator& comm) {
 int train_command(const std::function<Config()>& read_config) {
   keep_freed_memory();
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS || provided < MPI_THREAD_FUNNELED)
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
+      provided < MPI_THREAD_FUNNELED)
     throw Error(ErrorKind::kDevice, "MPI does not start with thread support (MPI_THREAD_FUNNELED)");
   int code = 0, size = 1;
   try {

@@ -7,9 +7,9 @@
 
 namespace tandem {
 
-// Returns the exit code; never throws once MPI is up: an error that all ranks met alike ends in MPI_Finalize, any
-// other in MPI_Abort, since a rank that finalises alone would wait for the others for ever.
-// read_config runs on every rank, since files may differ between nodes; an error of one is said once and ends all.
+// Returns the exit code; never throws once MPI is up: an error that all ranks met alike ends in MPI_Finalize,
+// any other in MPI_Abort, since a rank that finalises alone would wait for the others for ever. read_config
+// runs on every rank, since files may differ between nodes; an error of one is said once and ends all.
 int train_command(const std::function<Config()>& read_config);
 
 }  // namespace tandem

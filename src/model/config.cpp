@@ -66,8 +66,8 @@ class Reader {
   json object_;
 };
 
-// Keys under which other models of these families ask for arithmetic that is not computed here, and the values that
-// ask for nothing.
+// Keys under which other models of these families ask for arithmetic that is not computed here, and the
+// values that ask for nothing.
 void refuse_other_arithmetic(const Reader& in) {
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window", "rope_interleaved", "qkv_bias"})
     if (in.boolean(key)) in.refuse(key, "is not supported");
@@ -80,7 +80,8 @@ void refuse_other_arithmetic(const Reader& in) {
     if (in.positive(key, 1.0) != 1.0) in.refuse(key, "is not supported");
   if (in.has("attention_multiplier")) in.refuse("attention_multiplier", "is not supported");
   // A window without use_sliding_window belongs to models that always use it; Qwen3 has the switch.
-  if (in.has("sliding_window") && !in.has("use_sliding_window")) in.refuse("sliding_window", "is not supported");
+  if (in.has("sliding_window") && !in.has("use_sliding_window"))
+    in.refuse("sliding_window", "is not supported");
   if (in.has("layer_types"))
     for (const json& type : in.value("layer_types"))
       if (type != "full_attention") in.refuse("layer_types", "only full_attention is supported");
@@ -91,7 +92,8 @@ void read_rope(const Reader& in, ModelConfig& config) {
   config.rope_theta = in.positive("rope_theta", 1e4);
   const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!in.has(key)) return;
-  if (in.has("rope_parameters") && in.has("rope_scaling")) in.refuse("rope_scaling", "stands beside rope_parameters");
+  if (in.has("rope_parameters") && in.has("rope_scaling"))
+    in.refuse("rope_scaling", "stands beside rope_parameters");
   if (!in.value(key).is_object()) in.refuse(key, "must be an object");
   const Reader rope(cat(in.file(), ": ", key), in.value(key));
   if (rope.has("rope_theta")) {
@@ -103,7 +105,8 @@ void read_rope(const Reader& in, ModelConfig& config) {
   std::vector<std::string> known = {"rope_theta", "rope_type", "type"};
   if (type == "llama3") {
     ModelConfig::Llama3Rope scaling;
-    for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    for (const char* needed :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
       if (!rope.has(needed)) in.refuse(key, cat("\"", needed, "\" is missing"));
       known.emplace_back(needed);
     }
@@ -118,7 +121,8 @@ void read_rope(const Reader& in, ModelConfig& config) {
     in.refuse(key, "only the types \"default\" and \"llama3\" are supported");
   }
   for (const auto& [name, unused] : in.value(key).items())
-    if (std::find(known.begin(), known.end(), name) == known.end()) in.refuse(key, cat("\"", name, "\" is not supported"));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      in.refuse(key, cat("\"", name, "\" is not supported"));
 }
 
 }  // namespace
@@ -126,7 +130,8 @@ void read_rope(const Reader& in, ModelConfig& config) {
 ModelConfig read_model_config(const std::filesystem::path& model_dir) {
   const std::string file = (model_dir / "config.json").string();
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw Error(ErrorKind::kInput, cat(file, ": cannot be opened; a model folder has a config.json"));
+  if (!stream)
+    throw Error(ErrorKind::kInput, cat(file, ": cannot be opened; a model folder has a config.json"));
   json object;
   try {
     object = json::parse(stream);
@@ -151,7 +156,8 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
     in.refuse("num_key_value_heads", cat("must divide num_attention_heads = ", config.heads.n_heads));
   const bool qwen3 = config.model_type == "qwen3";
   if (!qwen3 && !in.has("head_dim") && config.hidden % config.heads.n_heads != 0)
-    in.refuse("num_attention_heads", cat("must divide hidden_size = ", config.hidden, " where head_dim is not given"));
+    in.refuse("num_attention_heads",
+              cat("must divide hidden_size = ", config.hidden, " where head_dim is not given"));
   config.heads.head_dim = in.integer("head_dim", qwen3 ? 128 : config.hidden / config.heads.n_heads);
   if (config.heads.head_dim % 2 != 0 || config.heads.head_dim > kMaxHeadDim)
     in.refuse("head_dim", cat("must be even and at most ", kMaxHeadDim));
@@ -176,12 +182,13 @@ std::string ModelConfig::echo() const {
               {"max_position_embeddings", max_positions},
               {"rms_norm_eps", rms_eps},
               {"rope_theta", rope_theta},
-              {"rope_scaling", llama3_rope ? json{{"rope_type", "llama3"},
-                                                  {"factor", llama3_rope->factor},
-                                                  {"low_freq_factor", llama3_rope->low_freq_factor},
-                                                  {"high_freq_factor", llama3_rope->high_freq_factor},
-                                                  {"original_max_position_embeddings", llama3_rope->original_positions}}
-                                           : json()},
+              {"rope_scaling",
+               llama3_rope ? json{{"rope_type", "llama3"},
+                                  {"factor", llama3_rope->factor},
+                                  {"low_freq_factor", llama3_rope->low_freq_factor},
+                                  {"high_freq_factor", llama3_rope->high_freq_factor},
+                                  {"original_max_position_embeddings", llama3_rope->original_positions}}
+                           : json()},
               {"qk_norm", qk_norm},
               {"qkv_bias", qkv_bias},
               {"tie_word_embeddings", tied_head}}
@@ -195,7 +202,8 @@ std::vector<double> rope_frequencies(const ModelConfig& config) {
     double frequency = std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / dim);
     if (config.llama3_rope) {
       const ModelConfig::Llama3Rope& s = *config.llama3_rope;
-      const double turns = s.original_positions * frequency / (2.0 * std::numbers::pi);  // over the original context
+      const double turns =
+          s.original_positions * frequency / (2.0 * std::numbers::pi);  // over the original context
       const double keep =
           std::clamp((turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor), 0.0, 1.0);
       frequency = keep * frequency + (1.0 - keep) * frequency / s.factor;

@@ -35,9 +35,10 @@ LoraLayout::LoraLayout(const ModelConfig& config, std::int64_t rank, double scal
       for (std::size_t m = 0; m < adapted.size(); ++m) {
         const Module& module = *adapted[m];
         const std::string name = module_name(l, module);
-        group.members.push_back({name, module.row_begin, module.row_end, size_, tensors_.size(), tensors_.size() + 1});
-        tensors_.push_back({name + std::string(kA), group.a_offset + static_cast<std::int64_t>(m) * rank * group.in,
-                            rank, group.in});
+        group.members.push_back(
+            {name, module.row_begin, module.row_end, size_, tensors_.size(), tensors_.size() + 1});
+        tensors_.push_back({name + std::string(kA),
+                            group.a_offset + static_cast<std::int64_t>(m) * rank * group.in, rank, group.in});
         tensors_.push_back({name + std::string(kB), size_, module.out(), rank});
         size_ += padded(module.out() * rank);
       }
@@ -46,7 +47,8 @@ LoraLayout::LoraLayout(const ModelConfig& config, std::int64_t rank, double scal
   // Into digest order; the groups' indices follow.
   std::vector<std::size_t> order(tensors_.size()), place(tensors_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t x, std::size_t y) { return tensors_[x].name < tensors_[y].name; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t x, std::size_t y) { return tensors_[x].name < tensors_[y].name; });
   std::vector<LoraTensor> sorted;
   for (std::size_t i = 0; i < order.size(); ++i) {
     place[order[i]] = i;
@@ -64,7 +66,8 @@ LoraLayout::LoraLayout(const ModelConfig& config, std::int64_t rank, double scal
 std::string LoraLayout::element_name(std::int64_t i) const {
   for (const LoraTensor& tensor : tensors_)
     if (i >= tensor.offset && i < tensor.offset + tensor.size())
-      return cat(tensor.name, "[", (i - tensor.offset) / tensor.cols, ", ", (i - tensor.offset) % tensor.cols, "]");
+      return cat(tensor.name, "[", (i - tensor.offset) / tensor.cols, ", ", (i - tensor.offset) % tensor.cols,
+                 "]");
   return cat("element ", i);
 }
 
@@ -84,7 +87,8 @@ ConstMatrix LoraLayout::b(std::span<const float> flat, const LoraGroup::Member& 
 std::vector<std::span<const float>> LoraLayout::spans(std::span<const float> flat) const {
   std::vector<std::span<const float>> spans;
   for (const LoraTensor& tensor : tensors_)
-    spans.push_back(flat.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size())));
+    spans.push_back(
+        flat.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size())));
   return spans;
 }
 
@@ -108,10 +112,12 @@ void LoraLayout::initialise(std::span<float> flat, std::uint64_t seed) const {
   }
 }
 
-void LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder, const AdapterConfig& expected) const {
+void LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder,
+                      const AdapterConfig& expected) const {
   const auto differs = [&](const char* name, const auto& stored, const char* key, const auto& wanted) {
     if (stored != wanted)
-      throw Error(ErrorKind::kInput, cat(folder.string(), ": the adapter has ", name, " = ", stored, ", the run ", key, " = ", wanted));
+      throw Error(ErrorKind::kInput, cat(folder.string(), ": the adapter has ", name, " = ", stored,
+                                         ", the run ", key, " = ", wanted));
   };
   const auto word = [](bool value) { return std::string(value ? "true" : "false"); };
   // The settings first: of another rank, every shape would be wrong.

@@ -1,4 +1,5 @@
-// LoRA adapters (Hu et al. 2021): where each matrix lies in one flat array of parameters, and their first values.
+// LoRA adapters (Hu et al. 2021): where each matrix lies in one flat array of parameters, and their first
+// values.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@ struct LoraTensor {
   std::int64_t size() const { return rows * cols; }
 };
 
-// The adapted modules of one group of one layer. Their A lie one below the other, so that one product serves all.
+// The adapted modules of one group of one layer. Their A lie one below the other, so that one product serves
+// all.
 struct LoraGroup {
   struct Member {
     std::string module;               // "model.layers.0.self_attn.q_proj"
@@ -38,11 +40,12 @@ struct LoraGroup {
 class LoraLayout {
  public:
   // targets as in RunSpec::lora_targets.
-  LoraLayout(const ModelConfig& config, std::int64_t rank, double scale, const std::vector<std::string>& targets);
+  LoraLayout(const ModelConfig& config, std::int64_t rank, double scale,
+             const std::vector<std::string>& targets);
 
   std::int64_t rank() const { return rank_; }
-  float scale() const { return scale_; }           // s, rounded to float32
-  std::int64_t size() const { return size_; }      // elements of a flat array
+  float scale() const { return scale_; }       // s, rounded to float32
+  std::int64_t size() const { return size_; }  // elements of a flat array
   // In digest order: byte order of the names (SPEC.md, "Digests").
   const std::vector<LoraTensor>& tensors() const { return tensors_; }
   const LoraGroup& group(std::int64_t layer, int group) const {
@@ -62,8 +65,8 @@ class LoraLayout {
 
   // A drawn by (seed, module), B = 0 (SPEC.md, "Random numbers, initial adapter, order").
   void initialise(std::span<float> flat, std::uint64_t seed) const;
-  // From the folder of a PEFT adapter; throws kInput where rank, alpha, rslora or tensors do not fit this layout.
-  // `expected` says which; its other settings are not looked at.
+  // From the folder of a PEFT adapter; throws kInput where rank, alpha, rslora or tensors do not fit this
+  // layout. `expected` says which; its other settings are not looked at.
   void load(std::span<float> flat, const std::filesystem::path& folder, const AdapterConfig& expected) const;
 
  private:

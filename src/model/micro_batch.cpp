@@ -17,8 +17,9 @@ void MicroBatch::pack(const SampleSet& samples, std::span<const std::int64_t> in
     const auto begin = static_cast<std::int32_t>(ids.size());
     const auto tokens = samples.ids(index);
     const auto marks = samples.targets(index);
-    sample_key.insert(sample_key.end(), tokens.size(),
-                      splitmix64(static_cast<std::uint64_t>(update) << 32 | static_cast<std::uint64_t>(index)));
+    sample_key.insert(
+        sample_key.end(), tokens.size(),
+        splitmix64(static_cast<std::uint64_t>(update) << 32 | static_cast<std::uint64_t>(index)));
     for (std::size_t p = 0; p < tokens.size(); ++p) {
       ids.push_back(tokens[p]);
       position.push_back(static_cast<std::int32_t>(p));
@@ -41,7 +42,8 @@ void MicroBatch::all_positions(std::span<const std::int32_t> tokens) {
 }
 
 void MicroBatch::reserve(std::int64_t n_tokens, std::int64_t n_samples) {
-  for (auto* column : {&ids, &position, &scored_row, &target}) column->reserve(static_cast<std::size_t>(n_tokens));
+  for (auto* column : {&ids, &position, &scored_row, &target})
+    column->reserve(static_cast<std::size_t>(n_tokens));
   sample_key.reserve(static_cast<std::size_t>(n_tokens));
   sample_begin.reserve(static_cast<std::size_t>(n_samples) + 1);
 }

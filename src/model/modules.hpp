@@ -1,5 +1,6 @@
-// The linear modules of a transformer layer, in the groups whose weights are fused into one matrix. Everything that
-// knows how q, k, v or gate and up share a matrix is here: loading, adapters, forward, backward, export.
+// The linear modules of a transformer layer, in the groups whose weights are fused into one matrix.
+// Everything that knows how q, k, v or gate and up share a matrix is here: loading, adapters, forward,
+// backward, export.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@ enum Group : int { kQkv = 0, kOut = 1, kGateUp = 2, kDown = 3 };
 inline constexpr int kGroups = 4;
 
 struct Module {
-  std::string_view target;     // as in lora.targets: "q"
-  std::string_view path;       // inside the layer: "self_attn.q_proj"
+  std::string_view target;  // as in lora.targets: "q"
+  std::string_view path;    // inside the layer: "self_attn.q_proj"
   Group group;
   std::int64_t row_begin, row_end;  // its rows (outputs) in the group's fused weight
   std::int64_t out() const { return row_end - row_begin; }

@@ -28,8 +28,16 @@ Matrix take_matrix(Memory& memory, std::int64_t rows, std::int64_t cols) {
 
 Transformer::Transformer(const CpuContext& ctx, const ModelConfig& config, const Weights& weights,
                          const LoraLayout& lora, const BatchLimits& limits, const LoraDropout& dropout)
-    : ctx_(ctx), config_(config), weights_(weights), lora_(lora), limits_(limits), dropout_(dropout), shape_(config),
-      eps_(static_cast<float>(config.rms_eps)), lowest_(std::numeric_limits<std::int64_t>::max()), widest_u_(0) {
+    : ctx_(ctx),
+      config_(config),
+      weights_(weights),
+      lora_(lora),
+      limits_(limits),
+      dropout_(dropout),
+      shape_(config),
+      eps_(static_cast<float>(config.rms_eps)),
+      lowest_(std::numeric_limits<std::int64_t>::max()),
+      widest_u_(0) {
   dropout_streams_.resize(static_cast<std::size_t>(config.n_layers));
   for (std::int64_t l = config.n_layers - 1; l >= 0; --l)
     for (int g = kGroups - 1; g >= 0; --g) {
@@ -38,9 +46,11 @@ Transformer::Transformer(const CpuContext& ctx, const ModelConfig& config, const
       if (members > 0) lowest_ = depth(l, static_cast<Group>(g));
       widest_u_ = std::max(widest_u_, members * lora.rank());
       for (const LoraGroup::Member& member : group.members)
-        dropout_streams_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)].emplace_back(dropout.seed, "dropout." + member.module);
+        dropout_streams_[static_cast<std::size_t>(l)][static_cast<std::size_t>(g)].emplace_back(
+            dropout.seed, "dropout." + member.module);
     }
-  const std::int64_t half = config.heads.head_dim / 2, positions = std::max<std::int64_t>(1, limits.longest_sample);
+  const std::int64_t half = config.heads.head_dim / 2,
+                     positions = std::max<std::int64_t>(1, limits.longest_sample);
   ArenaPlan rope_plan;
   take_matrix(rope_plan, positions, half), take_matrix(rope_plan, positions, half);
   rope_arena_ = Arena(rope_plan.bytes(), "rotary positions");
@@ -65,7 +75,9 @@ Transformer::Layer Transformer::take_layer(Memory& memory, std::int64_t t, bool 
   layer.x_mid = take_matrix(memory, t, config_.hidden);
   layer.gu = take_matrix(memory, t, shape_.out[kGateUp]);
   for (std::size_t g = 0; g < kGroups; ++g)
-    layer.u[g] = take_matrix(memory, t, static_cast<std::int64_t>(lora_.group(0, static_cast<int>(g)).members.size()) * lora_.rank());
+    layer.u[g] = take_matrix(
+        memory, t,
+        static_cast<std::int64_t>(lora_.group(0, static_cast<int>(g)).members.size()) * lora_.rank());
   return layer;
 }
 
@@ -93,7 +105,8 @@ Transformer::ForwardScratch Transformer::take_forward(Memory& memory, std::int64
   s.q = take_matrix(memory, t, config_.heads.q_cols());
   s.k = take_matrix(memory, t, config_.heads.kv_cols());
   s.h = take_matrix(memory, t, config_.intermediate);
-  s.dropped = take_matrix(memory, t, dropout_.p > 0.0 ? *std::max_element(shape_.in.begin(), shape_.in.end()) : 0);
+  s.dropped =
+      take_matrix(memory, t, dropout_.p > 0.0 ? *std::max_element(shape_.in.begin(), shape_.in.end()) : 0);
   return s;
 }
 
@@ -160,7 +173,8 @@ void Transformer::logits(std::span<const float> adapter, const MicroBatch& batch
   const std::int64_t chunk = head_chunk(config_.vocab_size);
   for (std::int64_t begin = 0; begin < logits.rows; begin += chunk) {
     const std::int64_t end = std::min(logits.rows, begin + chunk);
-    product(ctx_, logits.row_range(begin, end), {}, {{s.xn.row_range(begin, end), Op::kPlain, weights_.head(), Op::kTransposed}});
+    product(ctx_, logits.row_range(begin, end), {},
+            {{s.xn.row_range(begin, end), Op::kPlain, weights_.head(), Op::kTransposed}});
   }
   arena_.release(mark);
 }
@@ -216,7 +230,8 @@ void Transformer::forward_layer(const Pass& pass, std::int64_t l, const ForwardS
 }
 
 DropoutMask Transformer::mask(const Pass& pass, std::int64_t l, Group group, std::size_t member) const {
-  return {dropout_streams_[static_cast<std::size_t>(l)][group][member], dropout_.p, pass.batch.sample_key, pass.batch.position};
+  return {dropout_streams_[static_cast<std::size_t>(l)][group][member], dropout_.p, pass.batch.sample_key,
+          pass.batch.position};
 }
 
 // u = x A^T of the group's adapters; with dropout, each module's A has an input of its own.
@@ -234,14 +249,16 @@ void Transformer::adapters_in(const Pass& pass, std::int64_t l, Group group, Con
   for (std::size_t m = 0; m < lora.members.size(); ++m) {
     const auto at = static_cast<std::int64_t>(m) * r;
     dropout(ctx_, dropped, x, mask(pass, l, group, m));
-    product(ctx_, u.col_range(at, at + r), {}, {{dropped, Op::kPlain, a.row_range(at, at + r), Op::kTransposed}});
+    product(ctx_, u.col_range(at, at + r), {},
+            {{dropped, Op::kPlain, a.row_range(at, at + r), Op::kTransposed}});
   }
 }
 
 void Transformer::linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base,
                                  ConstMatrix x, Matrix u, const ForwardScratch& s) {
   adapters_in(pass, l, group, x, u, s);
-  adapted_product(ctx_, y, base, x, weights_.layer(l).fused[group], lora_, lora_.group(l, group), pass.adapter, u);
+  adapted_product(ctx_, y, base, x, weights_.layer(l).fused[group], lora_, lora_.group(l, group),
+                  pass.adapter, u);
 }
 
 void Transformer::loss(const Pass& pass, std::span<float> nll) {
@@ -262,7 +279,8 @@ void Transformer::loss(const Pass& pass, std::span<float> nll) {
       product(ctx_, s.dxn.row_range(begin, end), {}, {{logits, Op::kPlain, weights_.head(), Op::kPlain}});
   }
   if (pass.keep) {
-    // The norm's input is not needed any more once its row's gradient is formed, so that may take its place ...
+    // The norm's input is not needed any more once its row's gradient is formed, so that may take its place
+    // ...
     rms_norm_backward(ctx_, s.xn, s.dxn, s.x, weights_.final_norm(), eps_, false);
     // ... and goes back to the rows that were scored; no other token has a gradient here.
     scatter_rows(ctx_, acts_.dx, s.xn, pass.batch.scored_row);
@@ -321,8 +339,8 @@ void Transformer::linear_backward(const Pass& pass, std::int64_t l, Group group,
   for (std::int64_t m = 0; m < n; ++m) {
     const LoraGroup::Member& member = lora.members[static_cast<std::size_t>(m)];
     const ConstMatrix dy_m = dy.col_range(member.row_begin, member.row_end);
-    terms[static_cast<std::size_t>(m)] = {dy_m, Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain, lora_.scale(),
-                                          m * r, (m + 1) * r};
+    terms[static_cast<std::size_t>(m)] = {
+        dy_m, Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain, lora_.scale(), m * r, (m + 1) * r};
     product(ctx_, lora_.b(pass.grad, member), {},
             {{dy_m, Op::kTransposed, u.col_range(m * r, (m + 1) * r), Op::kPlain, lora_.scale()}});
   }
@@ -343,9 +361,11 @@ void Transformer::linear_backward(const Pass& pass, std::int64_t l, Group group,
     const DropoutMask kept = mask(pass, l, group, static_cast<std::size_t>(m));
     const ConstMatrix du_m = du.col_range(m * r, (m + 1) * r);
     dropout(ctx_, dropped, x, kept);
-    product(ctx_, lora_.a(pass.grad, lora).row_range(m * r, (m + 1) * r), {}, {{du_m, Op::kTransposed, dropped, Op::kPlain}});
+    product(ctx_, lora_.a(pass.grad, lora).row_range(m * r, (m + 1) * r), {},
+            {{du_m, Op::kTransposed, dropped, Op::kPlain}});
     if (!below) continue;
-    product(ctx_, dropped, {}, {{du_m, Op::kPlain, lora_.a(pass.adapter, lora).row_range(m * r, (m + 1) * r), Op::kPlain}});
+    product(ctx_, dropped, {},
+            {{du_m, Op::kPlain, lora_.a(pass.adapter, lora).row_range(m * r, (m + 1) * r), Op::kPlain}});
     dropout_backward(ctx_, dx, dropped, kept);
   }
 }

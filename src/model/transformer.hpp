@@ -1,9 +1,10 @@
 // The native forward pass and its hand-derived backward pass for LoRA, on one micro-batch.
 //
-// Kept per layer for backward: the residual stream before attention and before the MLP, the fused projections, the
-// attention's output and log-sum, the adapters' inner activations. Norms, rotary positions and SwiGLU are cheap and
-// computed again. Of a recomputed layer only its input is kept: the rest is computed again, with the same bits. No gradient is formed for frozen weights, nor below the lowest adapter; logits are computed for
-// target tokens only, in chunks.
+// Kept per layer for backward: the residual stream before attention and before the MLP, the fused
+// projections, the attention's output and log-sum, the adapters' inner activations. Norms, rotary positions
+// and SwiGLU are cheap and computed again. Of a recomputed layer only its input is kept: the rest is computed
+// again, with the same bits. No gradient is formed for frozen weights, nor below the lowest adapter; logits
+// are computed for target tokens only, in chunks.
 #pragma once
 
 #include <array>
@@ -37,8 +38,8 @@ struct LoraDropout {
 class Transformer {
  public:
   // The references must outlive this object. allocate() comes before the first pass.
-  Transformer(const CpuContext& ctx, const ModelConfig& config, const Weights& weights, const LoraLayout& lora,
-              const BatchLimits& limits, const LoraDropout& dropout = {});
+  Transformer(const CpuContext& ctx, const ModelConfig& config, const Weights& weights,
+              const LoraLayout& lora, const BatchLimits& limits, const LoraDropout& dropout = {});
 
   // Memory of the activations where the first n_recomputed layers are computed again in backward.
   std::size_t planned_bytes(std::int64_t n_recomputed) const;
@@ -50,9 +51,10 @@ class Transformer {
   // logits[n,:] that each scored token is predicted by. logits [N,V], overwritten.
   void logits(std::span<const float> adapter, const MicroBatch& batch, Matrix logits);
 
-  // nll, and the gradient of the nll *sum* with respect to the adapter, overwritten (flat array; gaps between tensors
-  // are left alone).
-  void gradient(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll, std::span<float> grad);
+  // nll, and the gradient of the nll *sum* with respect to the adapter, overwritten (flat array; gaps between
+  // tensors are left alone).
+  void gradient(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll,
+                std::span<float> grad);
 
   std::size_t arena_bytes() const { return arena_.bytes(); }
 
@@ -85,7 +87,8 @@ class Transformer {
   };
 
   template <class Memory>
-  Activations take_activations(Memory& memory, std::int64_t n_tokens, bool keep, std::int64_t n_recomputed) const;
+  Activations take_activations(Memory& memory, std::int64_t n_tokens, bool keep,
+                               std::int64_t n_recomputed) const;
   template <class Memory>
   Layer take_layer(Memory& memory, std::int64_t n_tokens, bool keep) const;
   template <class Memory>
@@ -94,7 +97,8 @@ class Transformer {
   LossScratch take_loss(Memory& memory, std::int64_t n_scored, bool keep) const;
   template <class Memory>
   BackwardScratch take_backward(Memory& memory, std::int64_t n_tokens) const;
-  std::size_t pass_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep, std::int64_t n_recomputed) const;
+  std::size_t pass_bytes(std::int64_t n_tokens, std::int64_t n_scored, bool keep,
+                         std::int64_t n_recomputed) const;
 
   Layer& layer(const Pass& pass, std::int64_t l) {
     return acts_.layers[pass.keep ? static_cast<std::size_t>(l) : 0];
@@ -107,12 +111,13 @@ class Transformer {
   void mlp_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s);
   void attention_layer_backward(const Pass& pass, std::int64_t l, const BackwardScratch& s);
 
-  void adapters_in(const Pass& pass, std::int64_t l, Group group, ConstMatrix x, Matrix u, const ForwardScratch& s);
-  void linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base, ConstMatrix x, Matrix u,
-                      const ForwardScratch& s);
+  void adapters_in(const Pass& pass, std::int64_t l, Group group, ConstMatrix x, Matrix u,
+                   const ForwardScratch& s);
+  void linear_forward(const Pass& pass, std::int64_t l, Group group, Matrix y, ConstMatrix base,
+                      ConstMatrix x, Matrix u, const ForwardScratch& s);
   // Gradients of the group's adapters; dx [T, in] too where something below needs it.
-  void linear_backward(const Pass& pass, std::int64_t l, Group group, Matrix dx, ConstMatrix dy, ConstMatrix x,
-                       ConstMatrix u, const BackwardScratch& s);
+  void linear_backward(const Pass& pass, std::int64_t l, Group group, Matrix dx, ConstMatrix dy,
+                       ConstMatrix x, ConstMatrix u, const BackwardScratch& s);
   bool drops(const Pass& pass) const { return dropout_.p > 0.0 && pass.keep; }
   // The mask of one adapted module of the layer's group.
   DropoutMask mask(const Pass& pass, std::int64_t l, Group group, std::size_t member) const;

@@ -17,8 +17,8 @@ constexpr const char* kHead = "lm_head.weight";
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 // The tensor's values in `place`; what was read.
-LoadRow read_tensor(const ModelTensors& tensors, const std::string& name, const std::vector<std::int64_t>& shape,
-                    std::span<float> place) {
+LoadRow read_tensor(const ModelTensors& tensors, const std::string& name,
+                    const std::vector<std::int64_t>& shape, std::span<float> place) {
   const TensorRecord& record = tensors.require(name, shape);
   widen_to_f32(record, place);
   double sum = 0.0, squares = 0.0;
@@ -29,15 +29,19 @@ LoadRow read_tensor(const ModelTensors& tensors, const std::string& name, const 
     squares += value * value;
   }
   if (!std::isfinite(squares))
-    throw Error(ErrorKind::kInput, cat(tensors.file_of(name).string(), ": tensor ", name, " has NaN or infinite values"));
+    throw Error(ErrorKind::kInput,
+                cat(tensors.file_of(name).string(), ": tensor ", name, " has NaN or infinite values"));
   const double n = std::max<double>(1.0, static_cast<double>(place.size()));
-  LoadRow row{name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
+  LoadRow row{
+      name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
   drop_pages(record);
   return row;
 }
 
 // Takes a tied model's stored head, which nothing reads, as part of the model.
-bool is_ignored_head(const std::string& name, const ModelConfig& config) { return config.tied_head && name == kHead; }
+bool is_ignored_head(const std::string& name, const ModelConfig& config) {
+  return config.tied_head && name == kHead;
+}
 
 }  // namespace
 
@@ -83,12 +87,15 @@ void Weights::lay_out(Memory& memory) {
     std::span<float> bias;
     if (config_.qkv_bias) layer.qkv_bias = bias = memory.template take<float>(shape.out[kQkv]);
     const auto part = [](std::span<float> whole, std::int64_t begin, std::int64_t count) {
-      return whole.empty() ? whole : whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+      return whole.empty() ? whole
+                           : whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
     };
     for (const Module& module : shape.modules) {
       const std::int64_t in = shape.in[module.group];
       const std::string name = module_name(l, module);
-      places_.push_back({name + ".weight", {module.out(), in}, part(fused[module.group], module.row_begin * in, module.out() * in)});
+      places_.push_back({name + ".weight",
+                         {module.out(), in},
+                         part(fused[module.group], module.row_begin * in, module.out() * in)});
       if (config_.qkv_bias && module.group == kQkv)
         places_.push_back({name + ".bias", {module.out()}, part(bias, module.row_begin, module.out())});
     }
@@ -109,20 +116,25 @@ void Weights::load(const ModelTensors& tensors) {
     used.insert(place.name);
   }
   for (const std::string& name : tensors.names()) {
-    if (used.count(name) || is_ignored_head(name, config_) || name.find("rotary_emb.inv_freq") != std::string::npos) continue;
-    throw Error(ErrorKind::kInput, cat(tensors.file_of(name).string(), ": tensor ", name,
-                                       " is not part of this model; its config.json does not say what to do with it"));
+    if (used.count(name) || is_ignored_head(name, config_) ||
+        name.find("rotary_emb.inv_freq") != std::string::npos)
+      continue;
+    throw Error(ErrorKind::kInput,
+                cat(tensors.file_of(name).string(), ": tensor ", name,
+                    " is not part of this model; its config.json does not say what to do with it"));
   }
   if (const TensorRecord* stored = tensors.find(kHead); stored && config_.tied_head) {
     const TensorRecord* embedding = tensors.find(kEmbedding);
     if (stored->dtype_name != embedding->dtype_name || stored->shape != embedding->shape ||
         std::memcmp(stored->data.data(), embedding->data.data(), embedding->data.size()) != 0)
-      warnings_.push_back(cat(tensors.file_of(kHead).string(), ": ", kHead,
-                              " differs from the embedding and is ignored: config.json ties the head to the embedding"));
+      warnings_.push_back(
+          cat(tensors.file_of(kHead).string(), ": ", kHead,
+              " differs from the embedding and is ignored: config.json ties the head to the embedding"));
   }
   for (const std::string& file : tensors.ignored_files())
     warnings_.push_back(cat(file, " lies in the model's folder and is not part of the model"));
-  std::sort(load_rows_.begin(), load_rows_.end(), [](const LoadRow& a, const LoadRow& b) { return a.name < b.name; });
+  std::sort(load_rows_.begin(), load_rows_.end(),
+            [](const LoadRow& a, const LoadRow& b) { return a.name < b.name; });
 }
 
 }  // namespace tandem

@@ -17,7 +17,7 @@
 namespace tandem {
 
 struct LayerWeights {
-  std::array<ConstMatrix, kGroups> fused;       // [out, in] of LayerShape
+  std::array<ConstMatrix, kGroups> fused;        // [out, in] of LayerShape
   std::span<const float> input_norm, post_norm;  // [C]
   std::span<const float> q_norm, k_norm;         // [D], empty without qk_norm
   std::span<const float> qkv_bias;               // [(H+2K)D], empty without qkv_bias
@@ -31,9 +31,9 @@ class Weights {
   // Views of weights in `memory` of that size, which must outlive this object; another process may fill it.
   Weights(const ModelConfig& config, std::span<std::byte> memory);
 
-  // Fills the memory. Every tensor the model needs must be there, once, with its shape and finite values; any other is
-  // refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where it differs from the
-  // embedding). Throws kInput: file and tensor.
+  // Fills the memory. Every tensor the model needs must be there, once, with its shape and finite values; any
+  // other is refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where
+  // it differs from the embedding). Throws kInput: file and tensor.
   void load(const ModelTensors& tensors);
 
   ConstMatrix embedding() const { return embedding_; }  // [V, C]

@@ -9,8 +9,8 @@
 namespace tandem {
 
 // SHA-256 over one line `name sha256` for config.json, every *.safetensors, model.safetensors.index.json,
-// tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json that lies in the folder, sorted by name.
-// Throws kInput where the folder or its config.json is missing.
+// tokenizer.json, tokenizer_config.json, chat_template.jinja and generation_config.json that lies in the
+// folder, sorted by name. Throws kInput where the folder or its config.json is missing.
 std::string model_digest(const std::filesystem::path& folder);
 
 // The same over adapter_config.json and adapter_model.safetensors; both must be there.

@@ -237,7 +237,8 @@ std::vector<Key> make_table() {
        .key_class = kExecution,
        .field = +[](Config& c) { return &c.execution.memory_limit; },
        .unit = "GiB",
-       .help = "host memory for the ranks of one node; what does not fit is computed again; 0: what the node has",
+       .help =
+           "host memory for the ranks of one node; what does not fit is computed again; 0: what the node has",
        .range = at_least(0)},
       {.name = "threads",
        .key_class = kExecution,

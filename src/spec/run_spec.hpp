@@ -51,8 +51,8 @@ struct Execution {
   std::string precision = "f32";
   std::int64_t batch_micro = 4;
   std::string batch_deal = "least_loaded";  // least_loaded | round_robin | reversed
-  std::int64_t mirror_every = 0;                                               // updates; 0 = off
-  std::int64_t snapshot_every = 0;                                             // updates; 0 = off
+  std::int64_t mirror_every = 0;            // updates; 0 = off
+  std::int64_t snapshot_every = 0;          // updates; 0 = off
   std::vector<std::string> snapshot_what = {"adapter", "m", "v", "gradient"};  // always in this order
   std::int64_t observe_every = 10;  // updates between the per-tensor rows of the trajectory; 0 = off
   double memory_limit = 0.0;        // GiB of host memory for the ranks of one node; 0: what the node has

@@ -20,7 +20,8 @@ std::pair<std::int64_t, std::int64_t> largest(const SampleSet& samples, std::int
   }
   const auto top = [&](std::vector<std::int64_t>& values) {
     const auto n = std::min<std::size_t>(values.size(), static_cast<std::size_t>(micro));
-    std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), values.end(), std::greater<>());
+    std::partial_sort(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), values.end(),
+                      std::greater<>());
     return std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n), std::int64_t{0});
   };
   return {top(lengths), top(scored)};
@@ -33,7 +34,8 @@ BatchLimits batch_limits(const SampleSet& train, const SampleSet& held_out, std:
   std::tie(limits.train_tokens, limits.train_scored) = largest(train, micro);
   std::tie(limits.eval_tokens, limits.eval_scored) = largest(held_out, micro);
   for (const SampleSet* set : {&train, &held_out})
-    for (std::int64_t i = 0; i < set->size(); ++i) limits.longest_sample = std::max(limits.longest_sample, set->length(i));
+    for (std::int64_t i = 0; i < set->size(); ++i)
+      limits.longest_sample = std::max(limits.longest_sample, set->length(i));
   return limits;
 }
 

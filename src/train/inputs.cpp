@@ -26,9 +26,12 @@ std::int64_t n_scored(const SampleSet& samples) {
 
 Dataset load(const RunSpec::Input& data, const std::string& model_dir, const RenderOptions& options,
              const InputAids& aids) {
-  LoadAids load_aids{.cache = aids.cache, .write_cache = aids.write_cache, .data_digest = data.digest, .progress = {}};
+  LoadAids load_aids{
+      .cache = aids.cache, .write_cache = aids.write_cache, .data_digest = data.digest, .progress = {}};
   if (aids.told)
-    load_aids.progress = [&, bar = ProgressBar("tokenising " + data.path)](double share) { aids.told(bar.line(share)); };
+    load_aids.progress = [&, bar = ProgressBar("tokenising " + data.path)](double share) {
+      aids.told(bar.line(share));
+    };
   return load_dataset(data.path, model_dir, options, load_aids);
 }
 
@@ -38,15 +41,17 @@ RunInputs load_inputs(const RunSpec& spec, const InputAids& aids) {
   RunInputs inputs;
   inputs.config = read_model_config(spec.model.path);
   if (spec.data_max_tokens > inputs.config.max_positions)
-    throw Error(ErrorKind::kUsage, cat("data.max_tokens = ", spec.data_max_tokens, ": the model takes at most ",
-                                       inputs.config.max_positions, " (max_position_embeddings)"));
+    throw Error(ErrorKind::kUsage,
+                cat("data.max_tokens = ", spec.data_max_tokens, ": the model takes at most ",
+                    inputs.config.max_positions, " (max_position_embeddings)"));
   RenderOptions options = render_options(spec);
   options.vocab_size = inputs.config.vocab_size;
   options.threads = aids.threads;
   inputs.train = load(spec.train, spec.model.path, options, aids);
   if (n_scored(inputs.train.samples) == 0)
     throw Error(ErrorKind::kInput,
-                cat(spec.train.path, ": no sample has a token to learn: every assistant turn is empty or was cut away by ",
+                cat(spec.train.path,
+                    ": no sample has a token to learn: every assistant turn is empty or was cut away by ",
                     "data.max_tokens = ", spec.data_max_tokens));
   if (spec.held_out.given()) {
     inputs.held_out = load(spec.held_out, spec.model.path, options, aids);

@@ -27,8 +27,8 @@ struct InputAids {
   std::function<void(const std::string&)> told;
 };
 
-// Throws kInput and kUsage: also where the training set, or a held-out set that is given, has nothing to score, and
-// where data.max_tokens exceeds the model's positions.
+// Throws kInput and kUsage: also where the training set, or a held-out set that is given, has nothing to
+// score, and where data.max_tokens exceeds the model's positions.
 RunInputs load_inputs(const RunSpec& spec, const InputAids& aids);
 
 }  // namespace tandem

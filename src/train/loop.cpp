@@ -19,7 +19,12 @@ double now_s() {
 
 Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
            Recorder* recorder, bool evaluates)
-    : config_(config), comm_(comm), node_(node), log_(log), trainer_(trainer), recorder_(recorder),
+    : config_(config),
+      comm_(comm),
+      node_(node),
+      log_(log),
+      trainer_(trainer),
+      recorder_(recorder),
       evaluates_(evaluates) {}
 
 RunSummary Loop::run() {
@@ -70,9 +75,10 @@ void Loop::update(std::int64_t t) {
 std::string Loop::progress_text(std::int64_t t, const UpdateResult& result) const {
   const std::int64_t last = config_.spec.train_updates;
   const double left = summary_.seconds / static_cast<double>(t) * static_cast<double>(last - t);
-  return cat("update ", t, "/", last,
-             formatted("  loss %.4f  grad norm %.3g  lr %.3g  %.0f tokens/s  %.0f s left", result.loss, result.grad_norm,
-                       result.lr, static_cast<double>(summary_.tokens) / summary_.seconds, left));
+  return cat(
+      "update ", t, "/", last,
+      formatted("  loss %.4f  grad norm %.3g  lr %.3g  %.0f tokens/s  %.0f s left", result.loss,
+                result.grad_norm, result.lr, static_cast<double>(summary_.tokens) / summary_.seconds, left));
 }
 
 void Loop::evaluate(std::int64_t t) {
@@ -81,7 +87,9 @@ void Loop::evaluate(std::int64_t t) {
   const double seconds = now_s() - start;
   const PeakMemory memory = gather_peak_memory(comm_, node_);
   if (recorder_) recorder_->evaluation(t, result, trainer_, seconds, memory.rank_bytes);
-  log_.line(cat("evaluation after update ", t, formatted(": held-out loss %.6f (%lld tokens, %.1f s)", result.loss(), static_cast<long long>(result.n_tokens), seconds)));
+  log_.line(cat("evaluation after update ", t,
+                formatted(": held-out loss %.6f (%lld tokens, %.1f s)", result.loss(),
+                          static_cast<long long>(result.n_tokens), seconds)));
   if (!summary_.loss_before) summary_.loss_before = result.loss();
   summary_.loss_after = result.loss();
 }

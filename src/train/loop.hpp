@@ -16,8 +16,8 @@ namespace tandem {
 class Loop {
  public:
   // recorder: rank 0's; nullptr elsewhere. The references must outlive this object.
-  Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer, Recorder* recorder,
-       bool evaluates);
+  Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
+       Recorder* recorder, bool evaluates);
 
   // Collective.
   RunSummary run();

@@ -58,16 +58,17 @@ std::vector<std::string> MemoryPlan::lines() const {
   std::vector<std::string> lines = {
       cat("memory: ", gib(node_bytes()), " for the ", local_ranks, local_ranks == 1 ? " rank" : " ranks",
           " of a node: weights ", gib(weights_bytes), " once; a rank ", gib(rank_bytes()), ": activations ",
-          gib(activation_bytes), ", adapter and moments ", gib(state_bytes), ", samples ", gib(sample_bytes), ", other ",
-          gib(other_bytes))};
+          gib(activation_bytes), ", adapter and moments ", gib(state_bytes), ", samples ", gib(sample_bytes),
+          ", other ", gib(other_bytes))};
   if (n_recomputed > 0)
-    lines.push_back(cat(n_recomputed, " of ", n_layers, " layers are computed again in backward, to fit (memory.limit)"));
+    lines.push_back(
+        cat(n_recomputed, " of ", n_layers, " layers are computed again in backward, to fit (memory.limit)"));
   return lines;
 }
 
-MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec, std::int64_t batch_micro,
-                       const SampleSet& train, const SampleSet& held_out, int threads, int local_ranks,
-                       std::int64_t limit_bytes) {
+MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
+                       std::int64_t batch_micro, const SampleSet& train, const SampleSet& held_out,
+                       int threads, int local_ranks, std::int64_t limit_bytes) {
   const BatchLimits limits = batch_limits(train, held_out, batch_micro);
   const CpuContext one_thread(1);
   const Weights none(config, {});
@@ -84,9 +85,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
     if (plan.node_bytes() <= limit_bytes) return plan;
   }
   plan.n_recomputed = config.n_layers;
-  throw Error(ErrorKind::kDevice,
-              cat("the run does not fit into ", gib(limit_bytes), ": ", plan.lines()[0],
-                  ", with every layer computed again; a smaller batch.micro or data.max_tokens or fewer ranks a node would help"));
+  throw Error(ErrorKind::kDevice, cat("the run does not fit into ", gib(limit_bytes), ": ", plan.lines()[0],
+                                      ", with every layer computed again; a smaller batch.micro or "
+                                      "data.max_tokens or fewer ranks a node would help"));
 }
 
 }  // namespace tandem

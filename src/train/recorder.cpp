@@ -27,14 +27,18 @@ AdapterConfig adapter_config(const RunSpec& spec) {
   static const std::map<std::string, std::string> kModules = {
       {"q", "q_proj"},       {"k", "k_proj"},   {"v", "v_proj"},      {"o", "o_proj"},
       {"gate", "gate_proj"}, {"up", "up_proj"}, {"down", "down_proj"}};
-  AdapterConfig config{spec.lora_rank, spec.lora_alpha, spec.lora_rslora, spec.lora_dropout, {}, spec.model.path};
+  AdapterConfig config{spec.lora_rank, spec.lora_alpha, spec.lora_rslora, spec.lora_dropout, {},
+                       spec.model.path};
   for (const std::string& target : spec.lora_targets) config.target_modules.push_back(kModules.at(target));
   return config;
 }
 
-Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,
-                   const LoraLayout& lora, const std::map<std::string, std::string>& provenance)
-    : folder_(folder), config_(config), lora_(lora),
+Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs,
+                   const Weights& weights, const LoraLayout& lora,
+                   const std::map<std::string, std::string>& provenance)
+    : folder_(folder),
+      config_(config),
+      lora_(lora),
       writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s) {
   writer_.set_load(weights.load_rows(), inputs.config.echo());
   writer_.set_render(inputs.train.samples, inputs.held_out.samples, inputs.train.report.template_digest);

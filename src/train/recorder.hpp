@@ -27,13 +27,14 @@ class Recorder {
   // Before the step of update t: what that update started from, and its gradient.
   void snapshot(std::int64_t t, Trainer& trainer);
   // Publishes the trajectory, and the adapter once it has been trained.
-  void evaluation(std::int64_t t, const EvalResult& result, Trainer& trainer, double seconds, std::int64_t host_bytes);
+  void evaluation(std::int64_t t, const EvalResult& result, Trainer& trainer, double seconds,
+                  std::int64_t host_bytes);
   void loss_adapter_off(double start, double end) { writer_.set_loss_adapter_off(start, end); }
   void save_adapter(Trainer& trainer);
   void publish() { writer_.publish(); }
   void finish(const std::string& end_time);
-  // For a run that ends with an error: publishes the updates made, incomplete. What goes wrong here is not said: the
-  // error that ends the run is.
+  // For a run that ends with an error: publishes the updates made, incomplete. What goes wrong here is not
+  // said: the error that ends the run is.
   void save_after_failure() noexcept;
 
  private:

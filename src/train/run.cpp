@@ -34,14 +34,16 @@ std::string utc_time() {
 
 void report(RunLog& log, const char* what, const std::string& path, const Dataset& data) {
   const DatasetReport& r = data.report;
-  log.line(cat(what, " ", path, ": ", data.samples.size(), " samples of ", r.rows, " rows, ", r.tokens, " tokens (",
-               r.target_tokens, " targets), longest ", r.longest, r.from_cache ? "; from the token cache" : ""));
+  log.line(cat(what, " ", path, ": ", data.samples.size(), " samples of ", r.rows, " rows, ", r.tokens,
+               " tokens (", r.target_tokens, " targets), longest ", r.longest,
+               r.from_cache ? "; from the token cache" : ""));
   if (const std::string note = r.form_note(); !note.empty()) log.line(note);
   for (const std::string& warning : r.warnings()) log.warning(warning);
 }
 
 // What must be equal on all ranks before anything is computed together.
-void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Config& config, const RunInputs& inputs, const Weights& weights,
+void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Config& config,
+                 const RunInputs& inputs, const Weights& weights,
                  const std::map<std::string, std::string>& facts) {
   for (const auto& [name, value] : facts)
     if (name != "instruction_set") require_equal(comm, name, value);
@@ -56,7 +58,8 @@ void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Conf
   std::string loaded;
   for (const LoadRow& row : weights.load_rows()) loaded += row.digest;
   const std::string digest = node.all_gather_text(loaded.empty() ? "" : sha256_hex(loaded))[0];
-  require_equal(comm, "the digest of the weights", loaded.empty() ? digest : sha256_hex(loaded), ErrorKind::kInput);
+  require_equal(comm, "the digest of the weights", loaded.empty() ? digest : sha256_hex(loaded),
+                ErrorKind::kInput);
   std::string samples;
   for (const Dataset* data : {&inputs.train, &inputs.held_out})
     for (std::int64_t i = 0; i < data->samples.size(); ++i) samples += data->samples.digest(i);
@@ -89,14 +92,16 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   const RunInputs inputs = agree(comm, [&] {
     if (comm.rank() == 0) check_run_folder(folder, config.run.overwrite);
     digest_inputs(config.spec);
-    RunInputs loaded = load_inputs(config.spec, {.threads = placement.share.threads,
-                                                 .cache = config.run.cache.path,
-                                                 .write_cache = node->rank() == 0,
-                                                 .told = [&](const std::string& text) { log.progress(text); }});
+    RunInputs loaded =
+        load_inputs(config.spec, {.threads = placement.share.threads,
+                                  .cache = config.run.cache.path,
+                                  .write_cache = node->rank() == 0,
+                                  .told = [&](const std::string& text) { log.progress(text); }});
     resolve(config.spec, loaded.train.samples.size());
     return loaded;
   });
-  const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(), config.spec.lora_targets);
+  const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(),
+                        config.spec.lora_targets);
   const MemoryPlan plan = agree(comm, [&] {
     return plan_memory(inputs.config, lora, config.spec, config.execution.batch_micro, inputs.train.samples,
                        inputs.held_out.samples, placement.share.threads, placement.local_size,
@@ -115,8 +120,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   check_ranks(comm, *node, log, config, inputs, weights, facts);
 
   report(log, "training data", config.spec.train.path, inputs.train);
-  if (config.spec.held_out.given())
-    report(log, "held-out data", config.spec.held_out.path, inputs.held_out);
+  if (config.spec.held_out.given()) report(log, "held-out data", config.spec.held_out.path, inputs.held_out);
   for (const std::string& warning : weights.warnings()) log.warning(warning);
   if (!memory->warning().empty()) log.warning(memory->warning());
 
@@ -127,8 +131,9 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   agree(comm, [&] { first_adapter(trainer->adapter(), lora, config.spec); });
   log.line(cat(inputs.config.model_type, " with ", inputs.config.n_layers, " layers; adapter of rank ",
                config.spec.lora_rank, " on ", lora.tensors().size() / 2, " modules",
-               config.spec.lora_init.given() ? ", from " + config.spec.lora_init.path : "", "; ", config.spec.train_updates,
-               " updates of ", config.spec.batch_global, " samples on ", comm.size(), comm.size() == 1 ? " rank" : " ranks"));
+               config.spec.lora_init.given() ? ", from " + config.spec.lora_init.path : "", "; ",
+               config.spec.train_updates, " updates of ", config.spec.batch_global, " samples on ",
+               comm.size(), comm.size() == 1 ? " rank" : " ranks"));
 
   std::vector<std::string> hosts;
   for (std::string& host : comm.all_gather_text(placement.host))
@@ -158,7 +163,8 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
 
   RunSummary summary;
   try {
-    summary = Loop(config, comm, *node, log, *trainer, recorder.get(), inputs.held_out.samples.size() > 0).run();
+    summary =
+        Loop(config, comm, *node, log, *trainer, recorder.get(), inputs.held_out.samples.size() > 0).run();
   } catch (...) {
     if (recorder) recorder->save_after_failure();
     throw;
@@ -168,9 +174,11 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   });
   summary.n_train = inputs.train.samples.size();
   summary.n_held_out = inputs.held_out.samples.size();
-  log.line(cat(formatted("%.1f s of updates, %.0f tokens/s; peak memory %.2f GiB in the largest rank, %.2f GiB in the largest node",
-                         summary.seconds, static_cast<double>(summary.tokens) / summary.seconds,
-                         static_cast<double>(summary.rank_bytes) / 0x1p30, static_cast<double>(summary.node_bytes) / 0x1p30)));
+  log.line(cat(formatted(
+      "%.1f s of updates, %.0f tokens/s; peak memory %.2f GiB in the largest rank, %.2f GiB in the largest "
+      "node",
+      summary.seconds, static_cast<double>(summary.tokens) / summary.seconds,
+      static_cast<double>(summary.rank_bytes) / 0x1p30, static_cast<double>(summary.node_bytes) / 0x1p30)));
   return summary;
 }
 

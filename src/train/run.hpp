@@ -14,14 +14,14 @@ namespace tandem {
 struct RunSummary {
   std::int64_t updates = 0, n_train = 0, n_held_out = 0;
   std::optional<double> loss_before, loss_after;  // held-out, per scored token
-  double seconds = 0.0;              // of the updates
-  std::int64_t tokens = 0, targets = 0;  // trained on
-  std::int64_t rank_bytes = 0, node_bytes = 0;  // peak host memory of the largest rank and node
+  double seconds = 0.0;                           // of the updates
+  std::int64_t tokens = 0, targets = 0;           // trained on
+  std::int64_t rank_bytes = 0, node_bytes = 0;    // peak host memory of the largest rank and node
 };
 
 // Collective: every rank calls it with the same configuration. `facts`: versions and build, recorded in the
-// trajectory and compared over the ranks. Throws Error; an AgreedError on all ranks alike, anything else perhaps on
-// this one alone (the caller then ends the whole job).
+// trajectory and compared over the ranks. Throws Error; an AgreedError on all ranks alike, anything else
+// perhaps on this one alone (the caller then ends the whole job).
 RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts);
 
 }  // namespace tandem

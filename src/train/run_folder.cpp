@@ -20,8 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Everything that a run writes; temporaries of a killed one end in ".tmp" or ".old".
-constexpr std::array<std::string_view, 9> kNames = {"native.h5",   "mirror.h5", "native.snapshots", "mirror.snapshots",
-                                                    "adapter",     "checkpoints", "spec.txt", "execution.txt", "run.log"};
+constexpr std::array<std::string_view, 9> kNames = {"native.h5",        "mirror.h5",     "native.snapshots",
+                                                    "mirror.snapshots", "adapter",       "checkpoints",
+                                                    "spec.txt",         "execution.txt", "run.log"};
 
 bool is_ours(const fs::path& entry) {
   const std::string name = entry.filename().string();
@@ -40,7 +41,8 @@ void require_writable(const fs::path& folder) {
   fs::path existing = fs::absolute(folder, error);
   while (!fs::exists(fs::symlink_status(existing, error)) && existing.has_relative_path())
     existing = existing.parent_path();
-  if (!fs::is_directory(existing, error)) fail(folder, cat("cannot be made: ", existing.string(), " is no folder"));
+  if (!fs::is_directory(existing, error))
+    fail(folder, cat("cannot be made: ", existing.string(), " is no folder"));
   if (access(existing.c_str(), W_OK | X_OK) != 0)
     fail(folder, cat("cannot be written: ", existing.string(), ": ", std::strerror(errno)));
 }
@@ -58,7 +60,8 @@ void check_content(const RunFolder& folder, bool overwrite, bool our_log) {
   }
   if (!any) return;
   if (!run) fail(folder.path, "holds other files and no run; choose another folder");
-  if (!overwrite) fail(folder.path, "holds a run already; choose another folder, or --overwrite to replace it");
+  if (!overwrite)
+    fail(folder.path, "holds a run already; choose another folder, or --overwrite to replace it");
 }
 
 }  // namespace

@@ -14,17 +14,17 @@ struct RunFolder {
   std::filesystem::path log() const { return path / "run.log"; }
 };
 
-// Throws kInput where the folder cannot take a run: it is a file, or holds something and `overwrite` is false, or
-// holds no run at all (it may be somebody's folder, so its content is not touched even with `overwrite`), or cannot be
-// made or written. Changes nothing.
+// Throws kInput where the folder cannot take a run: it is a file, or holds something and `overwrite` is
+// false, or holds no run at all (it may be somebody's folder, so its content is not touched even with
+// `overwrite`), or cannot be made or written. Changes nothing.
 void check_run_folder(const RunFolder& folder, bool overwrite);
 
-// The right to write into a run folder, until it is destroyed; a killed process loses it too. Two jobs started at the
-// same time both pass check_run_folder: without it they would mix their files.
+// The right to write into a run folder, until it is destroyed; a killed process loses it too. Two jobs
+// started at the same time both pass check_run_folder: without it they would mix their files.
 class RunFolderLock {
  public:
-  // Makes the folder. Throws kInput where that fails, where another run is going on in it, and where check_run_folder
-  // would (another run may have ended there meanwhile).
+  // Makes the folder. Throws kInput where that fails, where another run is going on in it, and where
+  // check_run_folder would (another run may have ended there meanwhile).
   RunFolderLock(const RunFolder& folder, bool overwrite);
   ~RunFolderLock();
   RunFolderLock(const RunFolderLock&) = delete;

@@ -20,7 +20,8 @@ bool ends_on_terminal() {
 
 }  // namespace
 
-RunLog::RunLog(bool speaks) : speaks_(speaks), terminal_(speaks && ends_on_terminal()), file_(nullptr, &std::fclose) {}
+RunLog::RunLog(bool speaks)
+    : speaks_(speaks), terminal_(speaks && ends_on_terminal()), file_(nullptr, &std::fclose) {}
 
 RunLog::~RunLog() {
   if (progress_shown_) std::fputc('\n', stderr);
@@ -29,7 +30,8 @@ RunLog::~RunLog() {
 void RunLog::open(const std::filesystem::path& file) {
   if (!speaks_) return;
   file_.reset(std::fopen(file.c_str(), "ae"));
-  if (!file_) throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be opened: ", std::strerror(errno)));
+  if (!file_)
+    throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be opened: ", std::strerror(errno)));
   std::setvbuf(file_.get(), nullptr, _IONBF, 0);  // one write a line: a killed run's log is whole
   write_file(before_file_);
   before_file_.clear();

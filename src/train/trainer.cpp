@@ -18,13 +18,20 @@
 namespace tandem {
 
 Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
-                 const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
-                 const SampleSet& held_out, std::int64_t n_recomputed)
-    : ctx_(ctx), comm_(comm), spec_(spec), execution_(execution), lora_(lora), train_(train), held_out_(held_out),
+                 const ModelConfig& config, const Weights& weights, const LoraLayout& lora,
+                 const SampleSet& train, const SampleSet& held_out, std::int64_t n_recomputed)
+    : ctx_(ctx),
+      comm_(comm),
+      spec_(spec),
+      execution_(execution),
+      lora_(lora),
+      train_(train),
+      held_out_(held_out),
       order_(spec.seed_order, train.size(), spec.batch_global),
       model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro),
              {spec.lora_dropout, spec.seed_dropout}),
-      tensor_norms_(lora.tensors().size()), held_out_ids_(static_cast<std::size_t>(held_out.size())) {
+      tensor_norms_(lora.tensors().size()),
+      held_out_ids_(static_cast<std::size_t>(held_out.size())) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   arena_ = Arena(state_bytes(lora, limits), "adapter, moments and gradient");
   take_state(limits);
@@ -60,7 +67,8 @@ std::string Trainer::where(std::int64_t t, std::span<const std::int64_t> samples
 
 double Trainer::nll_sum() const {
   double sum = 0.0;
-  for (std::int64_t n = 0; n < micro_batch_.n_scored(); ++n) sum += static_cast<double>(nll_[static_cast<std::size_t>(n)]);
+  for (std::int64_t n = 0; n < micro_batch_.n_scored(); ++n)
+    sum += static_cast<double>(nll_[static_cast<std::size_t>(n)]);
   return sum;
 }
 
@@ -75,8 +83,9 @@ void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samp
     throw Error(ErrorKind::kInternal, cat("the loss is too large: ", nll, ": ", where(t, samples)));
   const std::int64_t bad = exact_sum_add(sum_, 0, gradient_, ctx_.threads);
   if (bad >= 0)
-    throw Error(ErrorKind::kInternal, cat("the gradient is not finite or too large: ", lora_.element_name(bad), " = ",
-                                          gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
+    throw Error(ErrorKind::kInternal,
+                cat("the gradient is not finite or too large: ", lora_.element_name(bad), " = ",
+                    gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
 }
 
 UpdateResult Trainer::compute_gradient(std::int64_t t) {
@@ -97,8 +106,9 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
       }
       addends.add();
       const auto begin = static_cast<std::int64_t>(j) * micro;
-      add_micro_batch(t, result.sample_ids.subspan(static_cast<std::size_t>(begin),
-                                                   static_cast<std::size_t>(std::min(n, begin + micro) - begin)));
+      add_micro_batch(
+          t, result.sample_ids.subspan(static_cast<std::size_t>(begin),
+                                       static_cast<std::size_t>(std::min(n, begin + micro) - begin)));
     }
   });
   for (const std::int64_t s : result.sample_ids) {
@@ -108,7 +118,8 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   const std::int64_t nll_index = lora_.size();
   result.checksum = all_reduce_exact(
       comm_, sum_, cat("update ", t),
-      [&](std::int64_t i) { return i == nll_index ? std::string("the loss") : lora_.element_name(i); }, ctx_.threads);
+      [&](std::int64_t i) { return i == nll_index ? std::string("the loss") : lora_.element_name(i); },
+      ctx_.threads);
   if (result.n_targets == 0) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
     std::fill(gradient_.begin(), gradient_.end(), 0.0f);
@@ -121,14 +132,18 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   double squares = 0.0;
   for (std::size_t i = 0; i < tensor_norms_.size(); ++i) {
     const LoraTensor& tensor = lora_.tensors()[i];
-    const double sum = sum_of_squares(ctx_, gradient().subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.size())));
+    const double sum = sum_of_squares(ctx_, gradient().subspan(static_cast<std::size_t>(tensor.offset),
+                                                               static_cast<std::size_t>(tensor.size())));
     tensor_norms_[i] = std::sqrt(sum);
     squares += sum;
   }
   result.grad_norm = std::sqrt(squares);
   result.clip = clip_factor(result.grad_norm, spec_.optim_clip);
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-    throw AgreedError(ErrorKind::kInternal, cat("loss ", result.loss, " or gradient norm ", result.grad_norm, " is not finite: ", where(t, result.sample_ids)), 0);
+    throw AgreedError(ErrorKind::kInternal,
+                      cat("loss ", result.loss, " or gradient norm ", result.grad_norm,
+                          " is not finite: ", where(t, result.sample_ids)),
+                      0);
   return result;
 }
 
@@ -136,8 +151,8 @@ void Trainer::step(std::int64_t t, UpdateResult& result) {
   if (result.n_targets > 0) {
     ++steps_made_;
     adamw(ctx_, p_, m_, v_, gradient_,
-          {result.lr, spec_.optim_beta1, spec_.optim_beta2, spec_.optim_eps, spec_.optim_weight_decay, result.clip,
-           steps_made_});
+          {result.lr, spec_.optim_beta1, spec_.optim_beta2, spec_.optim_eps, spec_.optim_weight_decay,
+           result.clip, steps_made_});
   }
   result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
   require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
@@ -160,15 +175,20 @@ EvalResult Trainer::evaluate(bool with_adapter) {
       addends.add();
       const auto begin = static_cast<std::int64_t>(j) * micro;
       const std::int64_t end = std::min(held_out_.size(), begin + micro);
-      micro_batch_.pack(held_out_, std::span(held_out_ids_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-      model_.evaluate(with_adapter ? std::span<const float>(p_) : std::span<const float>(), micro_batch_, nll_);
+      micro_batch_.pack(held_out_,
+                        std::span(held_out_ids_)
+                            .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      model_.evaluate(with_adapter ? std::span<const float>(p_) : std::span<const float>(), micro_batch_,
+                      nll_);
       const double nll = nll_sum();
       if (!exact_sum_add(sum, 0, nll))
-        throw Error(ErrorKind::kInternal, cat("the held-out loss is not finite or too large: ", nll, ": held-out lines ",
-                                              held_out_.line(begin), " to ", held_out_.line(end - 1)));
+        throw Error(ErrorKind::kInternal,
+                    cat("the held-out loss is not finite or too large: ", nll, ": held-out lines ",
+                        held_out_.line(begin), " to ", held_out_.line(end - 1)));
     }
   });
-  (void)all_reduce_exact(comm_, sum, "evaluation", [](std::int64_t) { return std::string("the held-out loss"); }, 1);
+  (void)all_reduce_exact(
+      comm_, sum, "evaluation", [](std::int64_t) { return std::string("the held-out loss"); }, 1);
   result.nll_sum = exact_sum_value(sum, 0);
   for (std::int64_t i = 0; i < held_out_.size(); ++i) result.n_tokens += held_out_.n_scored(i);
   return result;

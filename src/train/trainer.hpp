@@ -1,5 +1,5 @@
-// The state of a run and the two things done with it: an update and an evaluation. Collective: all ranks call the
-// same functions with the same arguments and get the same results, bit for bit, whatever their number.
+// The state of a run and the two things done with it: an update and an evaluation. Collective: all ranks call
+// the same functions with the same arguments and get the same results, bit for bit, whatever their number.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct EvalResult {
 
 class Trainer {
  public:
-  // The references must outlive this object. held_out may be empty. spec must be resolved. Of the first n_recomputed
-  // layers little is kept between forward and backward; the results have the same bits.
+  // The references must outlive this object. held_out may be empty. spec must be resolved. Of the first
+  // n_recomputed layers little is kept between forward and backward; the results have the same bits.
   Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
           const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
           const SampleSet& held_out, std::int64_t n_recomputed = 0);
@@ -44,7 +44,8 @@ class Trainer {
   // Memory of the adapter, its moments, gradient and exact sum.
   static std::size_t state_bytes(const LoraLayout& lora, const BatchLimits& limits);
 
-  // Gradient of update t's global batch, exactly reduced; gradient() and norms are valid after it. No step yet.
+  // Gradient of update t's global batch, exactly reduced; gradient() and norms are valid after it. No step
+  // yet.
   UpdateResult compute_gradient(std::int64_t t);
   // Clip and AdamW with what compute_gradient(t) gave; fills in the adapter's checksum, equal on all ranks.
   void step(std::int64_t t, UpdateResult& result);
@@ -55,7 +56,7 @@ class Trainer {
   std::span<float> adapter() { return p_; }
   std::span<const float> m() const { return m_; }
   std::span<const float> v() const { return v_; }
-  std::span<const float> gradient() const { return gradient_; }        // divided by the count, not clipped
+  std::span<const float> gradient() const { return gradient_; }           // divided by the count, not clipped
   std::span<const double> tensor_norms() const { return tensor_norms_; }  // 2-norm of each tensor's gradient
 
  private:

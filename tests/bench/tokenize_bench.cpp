@@ -1,5 +1,6 @@
 // How fast text becomes token ids on one thread. Usage: bench_tokenize MODEL_DIR FILE [repeats]
-// FILE holds one JSON string a line, as `tandem tokenize` reads them. Prints UTF-8 megabytes a second, the median.
+// FILE holds one JSON string a line, as `tandem tokenize` reads them. Prints UTF-8 megabytes a second, the
+// median.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,8 +34,9 @@ int main(int argc, char** argv) {
     for (const std::string& text : texts) tokens += encoder.encode(text).ids.size();
     one = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-  std::printf("%zu texts, %.1f MB, %zu tokens, %.2f MB/s\n", texts.size(), static_cast<double>(bytes) / 1e6, tokens,
-              static_cast<double>(bytes) / 1e6 / seconds[seconds.size() / 2]);
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2),
+                   seconds.end());
+  std::printf("%zu texts, %.1f MB, %zu tokens, %.2f MB/s\n", texts.size(), static_cast<double>(bytes) / 1e6,
+              tokens, static_cast<double>(bytes) / 1e6 / seconds[seconds.size() / 2]);
   return 0;
 }

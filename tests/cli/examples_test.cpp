@@ -14,7 +14,9 @@ TEST(Examples, OfEveryCommandWork) {
   const support::TempFolder folder;
   std::filesystem::create_symlink(TANDEM_SOURCE_DIR "/configs", folder / "configs");
   const std::string tandem = "tandem() { \"" TANDEM_PROGRAM "\" \"$@\"; }\n";
-  const auto run = [&](const std::string& line) { return support::run_shell(folder, "export OMP_WAIT_POLICY=passive\n" + tandem + line); };
+  const auto run = [&](const std::string& line) {
+    return support::run_shell(folder, "export OMP_WAIT_POLICY=passive\n" + tandem + line);
+  };
 
   // What the quickstart leaves and the examples use.
   const auto model = run("tandem init-model --preset tiny --seed 1 --out runs/quickstart/model");

@@ -150,7 +150,8 @@ TEST_F(Generate, RefusesInOneLineWithItsPlace) {
             "standard input line 2: token id 99999, but the model's vocabulary has 320 entries");
   EXPECT_EQ(refusal("{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}]}"),
             "standard input line 1: the conversation has no turn to answer");
-  EXPECT_NE(refusal("{\"text\":\"x\"}").find("standard input line 1: a row has either messages, "), std::string::npos);
+  EXPECT_NE(refusal("{\"text\":\"x\"}").find("standard input line 1: a row has either messages, "),
+            std::string::npos);
   EXPECT_EQ(refusal("{\"ids\":[]}"), "standard input line 1: ids is empty");
   options_.max_tokens = 0;
   EXPECT_EQ(refusal("", ErrorKind::kUsage), "generate: --max-tokens 0: must be at least 1");

@@ -87,7 +87,54 @@ TEST(Program, RenderTakesOneModeAtATimeAndNoColourIntoAFile) {
   const ShellResult shown = shell(folder, "tandem render --model . --show 1 d.jsonl");
   EXPECT_EQ(shown.code, 0);
   EXPECT_EQ(lines_of(shown.out).back(), "<104>\u27E6<105>\u27E7");
-  EXPECT_EQ(shell(folder, "tandem render --model . --digest x.h5 d.jsonl && tandem render --model . --against x.h5 d.jsonl").code, 0);
+  EXPECT_EQ(
+      shell(folder,
+            "tandem render --model . --digest x.h5 d.jsonl && tandem render --model . --against x.h5 d.jsonl")
+          .code,
+      0);
+}
+
+TEST(Program, ErrorsShowControlCharactersAndAreNeverCutByThem) {
+  const TempFolder folder;
+  write_text(folder / "a.cfg", std::string("lora.rank = 4") + '\0' + "x\x1b[31m\n");
+  const ShellResult result = shell(folder, "tandem spec --config a.cfg");
+  EXPECT_EQ(result.err, "tandem: a.cfg:1: lora.rank = 4\\x00x\\x1b[31m: must be an integer from 1 to 4096\n");
+}
+
+// The number of a closed stream would be given to the next file opened, and that would get the stream's text.
+TEST(Program, AClosedStandardStreamHarmsNoFile) {
+  const TempFolder folder;
+  const ShellResult result =
+      shell(folder,
+            "tandem init-model --out m 2>&-\n"
+            "tandem init-model --out n <&- 2>&- || exit\n"
+            "tandem init-model --out o <&- >&- 2>&-; echo $?\n"
+            "cmp m/model.safetensors n/model.safetensors && cmp m/config.json o/config.json\n"
+            "tandem train 2>&- >&-; tandem train 0<&-");
+  EXPECT_EQ(lines_of(result.out).back(), "3") << result.err;
+  EXPECT_EQ(lines_of(result.err).back(), "tandem: model.path: is not given (--model DIR)");
+}
+
+TEST(Program, AFileLongerThanAllowedIsAnInputError) {
+  const TempFolder folder;
+  const ShellResult result = shell(folder, "ulimit -f 40; tandem init-model --out m");
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_NE(result.err.find("File too large"), std::string::npos) << result.err;
+}
+
+TEST(Program, PipesAndDevicesAreNoDataFiles) {
+  const TempFolder folder;
+  const ShellResult result = shell(folder,
+                                   "mkfifo pipe; tandem init-model --out m >/dev/null\n"
+                                   "timeout 20 \"" TANDEM_PROGRAM
+                                   "\" spec --model m --data pipe\n"
+                                   "timeout 20 \"" TANDEM_PROGRAM
+                                   "\" spec --model m --data /dev/zero\n"
+                                   "timeout 20 \"" TANDEM_PROGRAM "\" spec --model m --data m");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(result.err,
+            "tandem: pipe: is no regular file\ntandem: /dev/zero: is no regular file\n"
+            "tandem: m: is a folder, not a file\n");
 }
 
 TEST(Program, MissingFilesAreInputErrors) {

@@ -17,8 +17,10 @@ struct Case {
 struct Reference {
   std::vector<double> o, lse, dq, dk, dv;
 
-  Reference(const Case& c, const TestMatrix& q, const TestMatrix& k, const TestMatrix& v, const TestMatrix& d) {
-    const std::int64_t tokens = c.begin.back(), dim = c.heads.head_dim, group = c.heads.n_heads / c.heads.n_kv_heads;
+  Reference(const Case& c, const TestMatrix& q, const TestMatrix& k, const TestMatrix& v,
+            const TestMatrix& d) {
+    const std::int64_t tokens = c.begin.back(), dim = c.heads.head_dim,
+                       group = c.heads.n_heads / c.heads.n_kv_heads;
     const std::int64_t qc = c.heads.q_cols(), kc = c.heads.kv_cols();
     o.resize(static_cast<std::size_t>(tokens * qc)), dq = o;
     dk.resize(static_cast<std::size_t>(tokens * kc)), dv = dk;
@@ -47,7 +49,8 @@ struct Reference {
             delta += pu * dp[static_cast<std::size_t>(u)];
           }
           for (std::int64_t u = 0; u < n; ++u) {
-            const double ds = scale * p[static_cast<std::size_t>(u)] * (dp[static_cast<std::size_t>(u)] - delta);
+            const double ds =
+                scale * p[static_cast<std::size_t>(u)] * (dp[static_cast<std::size_t>(u)] - delta);
             for (std::int64_t i = 0; i < dim; ++i) {
               dq[static_cast<std::size_t>(t * qc + qh + i)] += ds * k.at(first + u, kh + i);
               dk[static_cast<std::size_t>((first + u) * kc + kh + i)] += ds * q.at(t, qh + i);
@@ -59,18 +62,22 @@ struct Reference {
 
 struct Operands {
   explicit Operands(const Case& c, std::int64_t padding = 1, std::int64_t offset = 1)
-      : q(c.begin.back(), c.heads.q_cols(), padding, offset), k(c.begin.back(), c.heads.kv_cols(), padding, offset),
-        v(c.begin.back(), c.heads.kv_cols(), padding, offset), d(c.begin.back(), c.heads.q_cols(), padding, offset),
-        o(c.begin.back(), c.heads.q_cols(), padding, offset), lse(c.heads.n_heads, c.begin.back()),
-        dq(c.begin.back(), c.heads.q_cols(), padding, offset), dk(c.begin.back(), c.heads.kv_cols(), padding, offset),
+      : q(c.begin.back(), c.heads.q_cols(), padding, offset),
+        k(c.begin.back(), c.heads.kv_cols(), padding, offset),
+        v(c.begin.back(), c.heads.kv_cols(), padding, offset),
+        d(c.begin.back(), c.heads.q_cols(), padding, offset),
+        o(c.begin.back(), c.heads.q_cols(), padding, offset),
+        lse(c.heads.n_heads, c.begin.back()),
+        dq(c.begin.back(), c.heads.q_cols(), padding, offset),
+        dk(c.begin.back(), c.heads.kv_cols(), padding, offset),
         dv(c.begin.back(), c.heads.kv_cols(), padding, offset) {
     q.fill("q", 2.0f), k.fill("k", 2.0f), v.fill("v"), d.fill("d");
   }
   void run(const Case& c, int threads) {
     const CpuContext ctx(threads);
     attention_forward(ctx, o.view(), lse.view(), q.view(), k.view(), v.view(), c.begin, c.heads);
-    attention_backward(ctx, dq.view(), dk.view(), dv.view(), d.view(), o.view(), lse.view(), q.view(), k.view(), v.view(),
-                       c.begin, c.heads);
+    attention_backward(ctx, dq.view(), dk.view(), dv.view(), d.view(), o.view(), lse.view(), q.view(),
+                       k.view(), v.view(), c.begin, c.heads);
   }
   TestMatrix q, k, v, d, o, lse, dq, dk, dv;
 };
@@ -82,8 +89,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                            Case{{6, 3, 16}, {0, 127, 256, 385}}, Case{{4, 4, 64}, {0, 130}},
                                            Case{{2, 2, 32}, {0, 700, 720}}, Case{{3, 1, 128}, {0, 33, 64}}));
 
-// A score is a dot product of D numbers below 4: its error 4 D u sqrt-ish enters the probabilities relatively; outputs
-// are averages of numbers below 1. k = 8 covers exp and the sums over up to 700 keys.
+// A score is a dot product of D numbers below 4: its error 4 D u sqrt-ish enters the probabilities
+// relatively; outputs are averages of numbers below 1. k = 8 covers exp and the sums over up to 700 keys.
 TEST_P(Attention, ForwardAndBackwardMatchFloat64) {
   const Case c = GetParam();
   Operands x(c);
@@ -93,7 +100,8 @@ TEST_P(Attention, ForwardAndBackwardMatchFloat64) {
   const double score_error = 4.0 * std::sqrt(dim) * kUnitF32;
   const double group = static_cast<double>(c.heads.n_heads / c.heads.n_kv_heads);
   std::int32_t longest = 1;
-  for (std::size_t s = 0; s + 1 < c.begin.size(); ++s) longest = std::max(longest, c.begin[s + 1] - c.begin[s]);
+  for (std::size_t s = 0; s + 1 < c.begin.size(); ++s)
+    longest = std::max(longest, c.begin[s + 1] - c.begin[s]);
   const double rows = static_cast<double>(longest);
   expect_near(x.o, want.o, 8.0 * score_error, "o");
   expect_near(x.lse, want.lse, 8.0 * score_error, "lse");
@@ -121,7 +129,8 @@ TEST(Attention, PackedSamplesDoNotSeeEachOther) {
   const Case packed{{4, 2, 16}, {0, 40, 90}}, alone{{4, 2, 16}, {0, 50}};
   Operands x(packed), y(alone);
   const auto copy = [&](TestMatrix& to, TestMatrix& from) {
-    for (std::int64_t t = 0; t < 50; ++t) std::copy_n(from.view().row(40 + t), from.view().cols, to.view().row(t));
+    for (std::int64_t t = 0; t < 50; ++t)
+      std::copy_n(from.view().row(40 + t), from.view().cols, to.view().row(t));
   };
   copy(y.q, x.q), copy(y.k, x.k), copy(y.v, x.v), copy(y.d, x.d);
   x.run(packed, 2);
@@ -133,7 +142,8 @@ TEST(Attention, PackedSamplesDoNotSeeEachOther) {
     }
 }
 
-// The last queries of a sample against all its keys: what the whole forward pass gives, whatever their number.
+// The last queries of a sample against all its keys: what the whole forward pass gives, whatever their
+// number.
 TEST(Attention, TheLastQueriesAloneGiveTheirRows) {
   for (const std::int32_t n : {1, 130, 700}) {
     const Case c{{6, 3, 16}, {0, n}};
@@ -146,7 +156,8 @@ TEST(Attention, TheLastQueriesAloneGiveTheirRows) {
       std::vector<double> want;
       for (std::int64_t i = n - t; i < n; ++i)
         for (std::int64_t j = 0; j < c.heads.q_cols(); ++j) want.push_back(x.o.at(i, j));
-      attention_cached(CpuContext(2), o.view(), ConstMatrix(x.q.view()).row_range(n - t, n), x.k.view(), x.v.view(), c.heads);
+      attention_cached(CpuContext(2), o.view(), ConstMatrix(x.q.view()).row_range(n - t, n), x.k.view(),
+                       x.v.view(), c.heads);
       expect_near(o, want, 16.0 * score_error, "o");  // both have the bound of ForwardAndBackwardMatchFloat64
       EXPECT_TRUE(o.guards_intact());
     }
@@ -168,9 +179,11 @@ TEST(CrossEntropy, MatchesFloat64) {
       for (std::int64_t v = 0; v < vocab; ++v) sum += std::exp(before.at(i, v));
       want_nll.push_back(std::log(sum) - before.at(i, target[static_cast<std::size_t>(i)]));
       for (std::int64_t v = 0; v < vocab; ++v)
-        want_gradient.push_back(std::exp(before.at(i, v)) / sum - (v == target[static_cast<std::size_t>(i)] ? 1.0 : 0.0));
+        want_gradient.push_back(std::exp(before.at(i, v)) / sum -
+                                (v == target[static_cast<std::size_t>(i)] ? 1.0 : 0.0));
     }
-    // Differences of logits up to 40 are exact or rounded once; exp's bound; the last rounding of a number up to 50.
+    // Differences of logits up to 40 are exact or rounded once; exp's bound; the last rounding of a number up
+    // to 50.
     expect_near(nll, want_nll, 64.0 * kUnitF32, "nll");
     expect_near(logits, want_gradient, 64.0 * kUnitF32, "gradient");
     EXPECT_TRUE(logits.guards_intact());

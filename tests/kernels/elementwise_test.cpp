@@ -34,8 +34,8 @@ TEST(ExpF32, TreatsTheEnds) {
 
 class Rows : public ::testing::TestWithParam<std::pair<std::int64_t, std::int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(AwkwardSizes, Rows,
-                         ::testing::Values(std::pair{0, 8}, std::pair{1, 1}, std::pair{3, 31}, std::pair{17, 33},
-                                           std::pair{33, 64}, std::pair{40, 1000}));
+                         ::testing::Values(std::pair{0, 8}, std::pair{1, 1}, std::pair{3, 31},
+                                           std::pair{17, 33}, std::pair{33, 64}, std::pair{40, 1000}));
 
 std::vector<double> rms_norm_reference(const TestMatrix& x, std::span<const float> w, double eps) {
   std::vector<double> y;
@@ -56,7 +56,8 @@ TEST_P(Rows, RmsNormForwardMatchesFloat64) {
   x.fill("x"), w.fill("w");
   const float eps = 1e-5f;
   rms_norm_forward(CpuContext(2), y.view(), x.view(), w.flat(), eps);
-  expect_near(y, rms_norm_reference(x, w.flat(), static_cast<double>(eps)), 3.0 * kUnitF32 * std::sqrt(static_cast<double>(cols)), "y");
+  expect_near(y, rms_norm_reference(x, w.flat(), static_cast<double>(eps)),
+              3.0 * kUnitF32 * std::sqrt(static_cast<double>(cols)), "y");
   EXPECT_TRUE(y.guards_intact());
 }
 
@@ -90,7 +91,8 @@ TEST_P(Rows, RmsNormBackwardMatchesFiniteDifferences) {
   TestMatrix residual(rows, cols);
   residual.fill("residual");
   for (std::int64_t t = 0; t < rows; ++t)
-    for (std::int64_t c = 0; c < cols; ++c) EXPECT_NEAR(sum.at(t, c), residual.at(t, c) + dx.at(t, c), 2.0 * scale * kUnitF32);
+    for (std::int64_t c = 0; c < cols; ++c)
+      EXPECT_NEAR(sum.at(t, c), residual.at(t, c) + dx.at(t, c), 2.0 * scale * kUnitF32);
 }
 
 TEST_P(Rows, SwigluMatchesFloat64AndItsDerivative) {
@@ -121,12 +123,16 @@ class Rope : public ::testing::TestWithParam<RopeCase> {
  protected:
   static constexpr std::int64_t kTokens = 19, kPositions = 40;
   Rope()
-      : qkv(kTokens, heads().qkv_cols(), 1, 1), q_norm(1, heads().head_dim), k_norm(1, heads().head_dim),
-        cos(kPositions, heads().head_dim / 2), sin(kPositions, heads().head_dim / 2) {
+      : qkv(kTokens, heads().qkv_cols(), 1, 1),
+        q_norm(1, heads().head_dim),
+        k_norm(1, heads().head_dim),
+        cos(kPositions, heads().head_dim / 2),
+        sin(kPositions, heads().head_dim / 2) {
     qkv.fill("qkv"), q_norm.fill("q_norm"), k_norm.fill("k_norm");
     std::vector<double> frequency;
     for (std::int64_t i = 0; i < heads().head_dim / 2; ++i)
-      frequency.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(heads().head_dim)));
+      frequency.push_back(
+          std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(heads().head_dim)));
     fill_rope_table(cos.view(), sin.view(), frequency);
     for (std::int64_t t = 0; t < kTokens; ++t) position.push_back(static_cast<std::int32_t>(t % 7 + 11));
   }
@@ -147,7 +153,8 @@ class Rope : public ::testing::TestWithParam<RopeCase> {
     }
     std::vector<double> y(x.size());
     for (std::int64_t i = 0; i < d / 2; ++i) {
-      const double angle = static_cast<double>(p) * std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(d));
+      const double angle =
+          static_cast<double>(p) * std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(d));
       const auto a = static_cast<std::size_t>(i), b = static_cast<std::size_t>(i + d / 2);
       y[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
       y[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
@@ -175,11 +182,13 @@ TEST_P(Rope, ForwardMatchesFloat64) {
   for (std::int64_t t = 0; t < kTokens; ++t) {
     for (std::int64_t h = 0; h < heads().n_heads + heads().n_kv_heads; ++h) {
       const bool query = h < heads().n_heads;
-      const auto want = reference(head(qkv, t, h * d), query ? q_norm.flat() : k_norm.flat(), position[static_cast<std::size_t>(t)]);
+      const auto want = reference(head(qkv, t, h * d), query ? q_norm.flat() : k_norm.flat(),
+                                  position[static_cast<std::size_t>(t)]);
       for (std::int64_t i = 0; i < d; ++i) {
         const double got = query ? q.at(t, h * d + i) : k.at(t, (h - heads().n_heads) * d + i);
         // Normed values reach sqrt(D); cos and sin rounded, three roundings in the norm, two in the rotation.
-        ASSERT_NEAR(got, want[static_cast<std::size_t>(i)], 8.0 * kUnitF32 * std::sqrt(static_cast<double>(d)));
+        ASSERT_NEAR(got, want[static_cast<std::size_t>(i)],
+                    8.0 * kUnitF32 * std::sqrt(static_cast<double>(d)));
       }
     }
   }
@@ -198,13 +207,15 @@ TEST_P(Rope, BackwardMatchesFiniteDifferencesAndLeavesTheValuesAlone) {
         const auto value = [&](double shift) {
           auto x = head(qkv, t, h * d);
           x[static_cast<std::size_t>(i)] += shift;
-          const auto y = reference(x, query ? q_norm.flat() : k_norm.flat(), position[static_cast<std::size_t>(t)]);
+          const auto y =
+              reference(x, query ? q_norm.flat() : k_norm.flat(), position[static_cast<std::size_t>(t)]);
           double dot = 0.0;
           for (std::size_t j = 0; j < y.size(); ++j) dot += y[j] * dy[j];
           return dot;
         };
         const double want = (value(1e-5) - value(-1e-5)) / 2e-5;
-        ASSERT_NEAR(dqkv.at(t, h * d + i), want, 1e-6 * std::max(8.0, std::abs(want))) << "head " << h << " channel " << i;
+        ASSERT_NEAR(dqkv.at(t, h * d + i), want, 1e-6 * std::max(8.0, std::abs(want)))
+            << "head " << h << " channel " << i;
       }
     }
   for (std::int64_t t = 0; t < kTokens; ++t)
@@ -218,16 +229,18 @@ TEST(GatherScatter, MoveRowsAndZeroTheRest) {
   const std::vector<std::int32_t> index = {7, 0, 49, 7}, places = {8, 0, 3, 5};
   gather_rows(CpuContext(2), y.view(), table.view(), index);
   for (std::int64_t t = 0; t < 4; ++t)
-    for (std::int64_t c = 0; c < 33; ++c) ASSERT_EQ(y.at(t, c), table.at(index[static_cast<std::size_t>(t)], c));
+    for (std::int64_t c = 0; c < 33; ++c)
+      ASSERT_EQ(y.at(t, c), table.at(index[static_cast<std::size_t>(t)], c));
   scatter_rows(CpuContext(2), x.view(), y.view(), places);
   for (std::int64_t t = 0; t < 9; ++t) {
     const auto place = std::find(places.begin(), places.end(), t);
-    for (std::int64_t c = 0; c < 33; ++c) ASSERT_EQ(x.at(t, c), place == places.end() ? 0.0 : y.at(place - places.begin(), c));
+    for (std::int64_t c = 0; c < 33; ++c)
+      ASSERT_EQ(x.at(t, c), place == places.end() ? 0.0 : y.at(place - places.begin(), c));
   }
 }
 
-// Three steps in float64 from the same float32 state each time: every stored value within half an ulp and the double
-// arithmetic's own error; 8 u is VALIDATION.md's bound for the step in isolation.
+// Three steps in float64 from the same float32 state each time: every stored value within half an ulp and the
+// double arithmetic's own error; 8 u is VALIDATION.md's bound for the step in isolation.
 TEST(AdamW, StepMatchesFloat64WithinEightUnits) {
   const std::int64_t n = 40001;
   TestMatrix p(1, n), m(1, n), v(1, n), g(1, n);
@@ -235,13 +248,16 @@ TEST(AdamW, StepMatchesFloat64WithinEightUnits) {
   for (std::int64_t i = 0; i < n; ++i) v.view().data[i] = std::abs(v.view().data[i]);
   g.view().data[5] = 0.0f, m.view().data[5] = 0.0f, v.view().data[5] = 0.0f;
   const AdamwFactors f{3e-4, 0.9, 0.999, 1e-8, 0.01, 0.37, 5};
-  const auto span = [n](TestMatrix& x) { return std::span<float>(x.view().data, static_cast<std::size_t>(n)); };
+  const auto span = [n](TestMatrix& x) {
+    return std::span<float>(x.view().data, static_cast<std::size_t>(n));
+  };
   const TestMatrix p0 = p, m0 = m, v0 = v;
   adamw(CpuContext(2), span(p), span(m), span(v), span(g), f);
   for (std::int64_t i = 0; i < n; ++i) {
     const double grad = 0.37 * g.at(0, i);
     const double mi = 0.9 * m0.at(0, i) + 0.1 * grad, vi = 0.999 * v0.at(0, i) + 0.001 * grad * grad;
-    const double step = 3e-4 / (1.0 - std::pow(0.9, 5.0)) * mi / (std::sqrt(vi) / std::sqrt(1.0 - std::pow(0.999, 5.0)) + 1e-8);
+    const double step = 3e-4 / (1.0 - std::pow(0.9, 5.0)) * mi /
+                        (std::sqrt(vi) / std::sqrt(1.0 - std::pow(0.999, 5.0)) + 1e-8);
     const double pi = p0.at(0, i) * (1.0 - 3e-4 * 0.01) - step;
     ASSERT_NEAR(m.at(0, i), mi, 8.0 * kUnitF32 * std::abs(mi) + 1e-300);
     ASSERT_NEAR(v.at(0, i), vi, 8.0 * kUnitF32 * vi + 1e-300);
@@ -264,7 +280,8 @@ TEST(SumOfSquares, HasTheSameBitsForAnyThreadsAndMatches) {
 TEST(ElementwiseBits, DoNotDependOnThreadsStridesOrAlignment) {
   expect_same_bits_everywhere([](int threads, std::int64_t padding, std::int64_t offset) {
     const CpuContext ctx(threads);
-    TestMatrix x(37, 65, padding, offset), dy(37, 65, padding, offset), w(1, 65, 0, offset), y(37, 65, padding, offset);
+    TestMatrix x(37, 65, padding, offset), dy(37, 65, padding, offset), w(1, 65, 0, offset),
+        y(37, 65, padding, offset);
     x.fill("x"), dy.fill("dy"), w.fill("w"), y.fill("y");
     rms_norm_backward(ctx, y.view(), dy.view(), x.view(), w.flat().first(65), 1e-6f, true);
     TestMatrix gu(37, 130, padding, offset), dgu(37, 130, padding, offset);

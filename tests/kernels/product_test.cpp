@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(AwkwardSizes, ProductCases,
                                            Case{515, 16, 64, Op::kTransposed, Op::kPlain},
                                            Case{513, 514, 7, Op::kPlain, Op::kTransposed},
                                            Case{1, 130, 300, Op::kTransposed, Op::kTransposed},
-                                           Case{0, 5, 3, Op::kPlain, Op::kPlain}, Case{5, 0, 3, Op::kPlain, Op::kPlain},
+                                           Case{0, 5, 3, Op::kPlain, Op::kPlain},
+                                           Case{5, 0, 3, Op::kPlain, Op::kPlain},
                                            Case{3, 4, 0, Op::kPlain, Op::kPlain}));
 
 TEST(Product, AddsItsTermsInColumnRangesToTheBase) {

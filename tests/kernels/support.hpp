@@ -21,20 +21,27 @@ inline constexpr double kUnitF32 = 0x1p-24;  // unit roundoff of float32
 class TestMatrix {
  public:
   TestMatrix(std::int64_t rows, std::int64_t cols, std::int64_t padding = 0, std::int64_t offset = 0)
-      : rows_(rows), cols_(cols), stride_(cols + padding), offset_(offset),
-        data_(static_cast<std::size_t>(rows * stride_ + offset + 16), std::numeric_limits<float>::quiet_NaN()) {}
+      : rows_(rows),
+        cols_(cols),
+        stride_(cols + padding),
+        offset_(offset),
+        data_(static_cast<std::size_t>(rows * stride_ + offset + 16),
+              std::numeric_limits<float>::quiet_NaN()) {}
   // Uniform in [-1, 1), by name: the same values at any padding and offset.
   TestMatrix& fill(const char* name, float scale = 1.0f) {
     const RandomStream stream(1, name);
     for (std::int64_t r = 0; r < rows_; ++r)
       for (std::int64_t c = 0; c < cols_; ++c)
-        view().row(r)[c] = scale * static_cast<float>(2.0 * stream.unit(static_cast<std::uint64_t>(r * cols_ + c)) - 1.0);
+        view().row(r)[c] =
+            scale * static_cast<float>(2.0 * stream.unit(static_cast<std::uint64_t>(r * cols_ + c)) - 1.0);
     return *this;
   }
   Matrix view() { return {data_.data() + offset_, rows_, cols_, stride_}; }
   ConstMatrix view() const { return {data_.data() + offset_, rows_, cols_, stride_}; }
   double at(std::int64_t r, std::int64_t c) const { return static_cast<double>(view().row(r)[c]); }
-  std::span<const float> flat() const { return {data_.data() + offset_, static_cast<std::size_t>(rows_ * stride_)}; }
+  std::span<const float> flat() const {
+    return {data_.data() + offset_, static_cast<std::size_t>(rows_ * stride_)};
+  }
   // The elements alone, row by row.
   std::vector<float> elements() const {
     std::vector<float> out;
@@ -54,19 +61,21 @@ class TestMatrix {
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // Compares an operation's output with its float64 reference; NaN anywhere fails.
-inline void expect_near(const TestMatrix& got, const std::vector<double>& want, double tolerance, const char* what) {
+inline void expect_near(const TestMatrix& got, const std::vector<double>& want, double tolerance,
+                        const char* what) {
   const std::vector<float> values = got.elements();
   ASSERT_EQ(values.size(), want.size()) << what;
   double worst = 0.0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(static_cast<double>(values[i]) - want[i]);
     if (!(error <= tolerance)) {
-      ADD_FAILURE() << what << ": element " << i << " is " << values[i] << ", should be " << want[i] << " within "
-                    << tolerance;
+      ADD_FAILURE() << what << ": element " << i << " is " << values[i] << ", should be " << want[i]
+                    << " within " << tolerance;
       return;
     }
     worst = std::max(worst, error);

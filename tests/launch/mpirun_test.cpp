@@ -126,16 +126,32 @@ TEST_F(Mpirun, TheSecondSignalEndsThem) {
   EXPECT_TRUE(left_nothing());
 }
 
-TEST_F(Mpirun, RanksGoWithALauncherThatIsKilled) {
+// mpirun takes no signal before its ranks run; one that came then must end the job all the same.
+TEST_F(Mpirun, ASignalThatComesEarlyIsNotLost) {
+  for (const char* delay : {"0", "0.02", "0.05", "0.1", "0.15", "0.2"}) {
+    const ShellResult result =
+        run("exec sleep 60", std::string("$m -n 2 ./rank & sleep ") + delay + "; kill -TERM $!; wait $!");
+    EXPECT_GT(result.code, 128) << delay << ": " << result.err;
+    EXPECT_TRUE(left_nothing()) << delay;
+  }
+}
+
+TEST_F(Mpirun, RanksAndFoldersGoWithALauncherThatIsKilled) {
   const ShellResult result =
       run("echo $OMPI_MCA_btl_vader_backing_directory >shared; echo $$ >pid; exec sleep 60",
-          "$m -n 1 ./rank & while [ ! -s pid ]; do sleep 0.1; done; kill -9 $!; "
-          "for i in $(seq 100); do kill -0 $(cat pid) 2>/dev/null || exit 0; sleep 0.1; done; exit 9");
-  EXPECT_EQ(result.code, 0) << "the rank still runs 10 s later";
-  // A killed launcher cannot tidy up.
-  if (const auto shared = lines_of(support::read_text(folder_ / "shared"));
-      !shared.empty() && !shared[0].empty())
-    std::filesystem::remove_all(shared[0]);
+          "$m -n 1 ./rank & while [ ! -s pid ]; do sleep 0.1; done; kill -9 $!; gone=0\n"
+          "for i in $(seq 100); do kill -0 $(cat pid) 2>/dev/null || { gone=1; break; }; sleep 0.1; done\n"
+          "[ $gone = 1 ] || exit 9\n"
+          "for i in $(seq 100); do [ -d \"$(cat shared)\" -o -n \"$(ls t)\" ] || exit 0; sleep 0.1; done; "
+          "exit 8");
+  EXPECT_EQ(result.code, 0) << "9: the rank still runs 10 s later; 8: a temporary folder is still there";
+}
+
+TEST_F(Mpirun, RunsWithClosedStreams) {
+  const ShellResult result = run("echo $rank >done$rank; exit 6", "$m -n 2 ./rank <&- >&- 2>&-");
+  EXPECT_EQ(result.code, 6);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "done0"));
+  EXPECT_TRUE(left_nothing());
 }
 
 TEST_F(Mpirun, RefusesWrongCallsInOneLine) {

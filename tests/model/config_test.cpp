@@ -15,10 +15,17 @@ namespace {
 using nlohmann::json;
 
 json qwen3() {
-  return {{"model_type", "qwen3"},       {"vocab_size", 300},         {"hidden_size", 64},
-          {"intermediate_size", 96},     {"num_hidden_layers", 2},    {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},    {"head_dim", 32},            {"rope_theta", 1e6},
-          {"tie_word_embeddings", true}, {"max_position_embeddings", 4096}};
+  return {{"model_type", "qwen3"},
+          {"vocab_size", 300},
+          {"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 32},
+          {"rope_theta", 1e6},
+          {"tie_word_embeddings", true},
+          {"max_position_embeddings", 4096}};
 }
 
 ModelConfig read(const json& object) {
@@ -53,7 +60,8 @@ TEST(ModelConfig, ReadsThePublishedQwen3AndSmolLM2) {
 
 TEST(ModelConfig, FillsInWhatIsMissing) {
   json object = qwen3();
-  for (const char* key : {"head_dim", "num_key_value_heads", "rope_theta", "tie_word_embeddings"}) object.erase(key);
+  for (const char* key : {"head_dim", "num_key_value_heads", "rope_theta", "tie_word_embeddings"})
+    object.erase(key);
   ModelConfig config = read(object);
   EXPECT_EQ(config.heads.head_dim, 128);
   EXPECT_EQ(config.heads.n_kv_heads, 4);
@@ -74,15 +82,19 @@ TEST(ModelConfig, TakesThetaFromRopeParameters) {
   expect_refused(object, "differs from the one in rope_parameters");
 }
 
-// Values of the published Llama 3.2 configuration; expected frequencies by the formula of Meta's release, in Python:
-// wavelength 2 pi/f; above 8192/1 divided by 32, below 8192/4 kept, else s*f + (1-s)*f/32, s = (8192/w - 1)/3.
+// Values of the published Llama 3.2 configuration; expected frequencies by the formula of Meta's release, in
+// Python: wavelength 2 pi/f; above 8192/1 divided by 32, below 8192/4 kept, else s*f + (1-s)*f/32, s =
+// (8192/w - 1)/3.
 TEST(ModelConfig, ScalesTheFrequenciesOfLlama3UnderOldAndNewKeys) {
   json object = qwen3();
   object["model_type"] = "llama";
   object["head_dim"] = 64;
   object["rope_theta"] = 5e5;
-  const json scaling = {{"factor", 32.0}, {"high_freq_factor", 4.0}, {"low_freq_factor", 1.0},
-                        {"original_max_position_embeddings", 8192}, {"rope_type", "llama3"}};
+  const json scaling = {{"factor", 32.0},
+                        {"high_freq_factor", 4.0},
+                        {"low_freq_factor", 1.0},
+                        {"original_max_position_embeddings", 8192},
+                        {"rope_type", "llama3"}};
   object["rope_scaling"] = scaling;
   const auto frequencies = rope_frequencies(read(object));
   ASSERT_EQ(frequencies.size(), 32u);

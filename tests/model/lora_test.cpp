@@ -43,13 +43,16 @@ TEST(Lora, FirstValuesOfAAreTheSpecVectors) {
     const LoraLayout lora(config_of(in, in, {1, 1, in}, 28), rank, 1.0, kAll);
     std::vector<float> flat(static_cast<std::size_t>(lora.size()));
     lora.initialise(flat, row["seed"].get<std::uint64_t>());
-    const auto tensor = std::find_if(lora.tensors().begin(), lora.tensors().end(),
-                                     [&](const LoraTensor& t) { return t.name == module + ".lora_A.weight"; });
+    const auto tensor = std::find_if(lora.tensors().begin(), lora.tensors().end(), [&](const LoraTensor& t) {
+      return t.name == module + ".lora_A.weight";
+    });
     ASSERT_NE(tensor, lora.tensors().end()) << module;
     ASSERT_EQ(tensor->size(), rank * in);
     for (std::size_t i = 0; i < 8; ++i)
-      EXPECT_EQ(hex_of(flat[static_cast<std::size_t>(tensor->offset) + i]), row["first8_float32_bits"][i].get<std::string>());
-    EXPECT_EQ(hex_of(flat[static_cast<std::size_t>(tensor->offset + tensor->size() - 1)]), row["last_float32_bits"].get<std::string>());
+      EXPECT_EQ(hex_of(flat[static_cast<std::size_t>(tensor->offset) + i]),
+                row["first8_float32_bits"][i].get<std::string>());
+    EXPECT_EQ(hex_of(flat[static_cast<std::size_t>(tensor->offset + tensor->size() - 1)]),
+              row["last_float32_bits"].get<std::string>());
   }
 }
 
@@ -83,14 +86,17 @@ TEST(Lora, GroupsSeeTheSameTensors) {
   EXPECT_EQ(qkv.members[0].row_begin, 32);
   EXPECT_EQ(qkv.members[1].row_end, 64);
   for (std::size_t m = 0; m < 2; ++m) {
-    const LoraTensor &a = lora.tensors()[qkv.members[m].a_tensor], &b = lora.tensors()[qkv.members[m].b_tensor];
+    const LoraTensor &a = lora.tensors()[qkv.members[m].a_tensor],
+                     &b = lora.tensors()[qkv.members[m].b_tensor];
     EXPECT_EQ(a.name, std::string("model.layers.2.self_attn.") + (m ? "v" : "k") + "_proj.lora_A.weight");
-    EXPECT_EQ(lora.a(std::span<float>(flat), qkv).row(static_cast<std::int64_t>(m) * 3), flat.data() + a.offset);
+    EXPECT_EQ(lora.a(std::span<float>(flat), qkv).row(static_cast<std::int64_t>(m) * 3),
+              flat.data() + a.offset);
     EXPECT_EQ(lora.b(std::span<float>(flat), qkv.members[m]).data, flat.data() + b.offset);
     EXPECT_EQ(lora.b(std::span<float>(flat), qkv.members[m]).rows, b.rows);
   }
   EXPECT_TRUE(lora.group(2, kOut).members.empty());
-  EXPECT_EQ(lora.element_name(lora.tensors()[0].offset + 25), "model.layers.0.mlp.down_proj.lora_A.weight[0, 25]");
+  EXPECT_EQ(lora.element_name(lora.tensors()[0].offset + 25),
+            "model.layers.0.mlp.down_proj.lora_A.weight[0, 25]");
 }
 
 }  // namespace

@@ -34,7 +34,13 @@ def random_text(rng):
 
 
 def random_row(rng):
-    kind = rng.randrange(8)
+    kind = rng.randrange(10)
+    if kind == 8:
+        row = {"instruction": random_text(rng), "output": random_text(rng)}
+        return row | rng.choice([{}, {"input": ""}, {"input": random_text(rng)}, {"system": random_text(rng), "input": None}])
+    if kind == 9:
+        turns = [{"from": rng.choice(["human", "gpt", "user", "assistant"]), "value": random_text(rng)} for _ in range(rng.randint(1, 4))]
+        return {"conversations": turns} | rng.choice([{}, {"system": random_text(rng)}])
     if kind == 0:
         ids = [rng.randrange(200) for _ in range(rng.randint(1, 80))]
         return {"ids": ids, "targets": [rng.randrange(2) for _ in ids]}

@@ -39,8 +39,8 @@ TEST_F(Digests, OfAModelCoversTheNamedFilesInByteOrder) {
 TEST_F(Digests, ChangeWithEachFile) {
   write("config.json", "{}");
   std::string last = model_digest(folder_.path());
-  for (const char* name : {"generation_config.json", "chat_template.jinja", "tokenizer_config.json", "tokenizer.json",
-                           "model.safetensors.index.json", "a.safetensors"}) {
+  for (const char* name : {"generation_config.json", "chat_template.jinja", "tokenizer_config.json",
+                           "tokenizer.json", "model.safetensors.index.json", "a.safetensors"}) {
     write(name, "");
     const std::string digest = model_digest(folder_.path());
     EXPECT_NE(digest, last) << name;

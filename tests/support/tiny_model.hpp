@@ -1,4 +1,5 @@
-// A small random model in a folder of its own, and random tokenised samples, for tests of the whole computation.
+// A small random model in a folder of its own, and random tokenised samples, for tests of the whole
+// computation.
 #pragma once
 
 #include <sstream>
@@ -15,7 +16,8 @@ namespace tandem::support {
 inline constexpr std::int64_t kTinyVocab = 300;
 
 // Qwen3 (tied) or Llama (untied, head_dim unlike hidden/heads) of the same few sizes.
-inline std::filesystem::path make_tiny_model(const TempFolder& folder, const std::string& type, std::uint64_t seed = 1) {
+inline std::filesystem::path make_tiny_model(const TempFolder& folder, const std::string& type,
+                                             std::uint64_t seed = 1) {
   InitModelOptions options;
   options.seed = seed;
   options.out = folder.path() / ("model-" + type);
@@ -28,8 +30,8 @@ inline std::filesystem::path make_tiny_model(const TempFolder& folder, const std
 }
 
 // Sample i has lengths[i] tokens, the last targets[i] of them marked.
-inline SampleSet make_samples(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& targets,
-                              std::uint64_t seed = 7) {
+inline SampleSet make_samples(const std::vector<std::int64_t>& lengths,
+                              const std::vector<std::int64_t>& targets, std::uint64_t seed = 7) {
   SampleSet samples;
   const RandomStream stream(seed, "samples");
   std::uint64_t n = 0;

@@ -9,7 +9,9 @@ namespace tandem {
 namespace {
 
 struct Planned {
-  Planned() : config(read_model_config(support::make_tiny_model(folder, "qwen3"))), lora(config, 8, 1.0, {"q", "down"}) {}
+  Planned()
+      : config(read_model_config(support::make_tiny_model(folder, "qwen3"))),
+        lora(config, 8, 1.0, {"q", "down"}) {}
   MemoryPlan plan(std::int64_t limit, int local_ranks = 1) const {
     return plan_memory(config, lora, {}, 2, samples, {}, 1, local_ranks, limit);
   }
@@ -35,7 +37,8 @@ TEST(MemoryPlan, RefusesWithTheFiguresWhatCannotFit) {
     FAIL() << "not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kDevice);
-    EXPECT_NE(std::string(error.what()).find("does not fit into 0.00 GiB: memory: "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("does not fit into 0.00 GiB: memory: "), std::string::npos)
+        << error.what();
   }
 }
 

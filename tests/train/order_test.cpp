@@ -16,7 +16,8 @@ TEST(Order, SpecVectors) {
   const auto vectors = support::read_json(*path)["order"];
   ASSERT_EQ(vectors.size(), 6u);
   for (const auto& row : vectors)
-    EXPECT_EQ(epoch_order(row["seed"].get<std::uint64_t>(), row["epoch"], row["n"]), row["order"].get<std::vector<std::int64_t>>());
+    EXPECT_EQ(epoch_order(row["seed"].get<std::uint64_t>(), row["epoch"], row["n"]),
+              row["order"].get<std::vector<std::int64_t>>());
 }
 
 TEST(Order, EveryEpochHoldsEverySampleOnceAndItsLastBatchMayBeShort) {

@@ -17,15 +17,23 @@ namespace {
 using support::make_samples;
 
 struct TinyRun {
-  explicit TinyRun(const SampleSet& train_, const RunSpec& spec_, std::int64_t micro, const SampleSet& held_out_ = {},
-               int threads = 1, Communicator* comm = nullptr, const std::string& type = "qwen3", std::int64_t n_recomputed = 0)
-      : model(support::make_tiny_model(folder, type)), config(read_model_config(model)), memory(Weights::bytes(config), "weights"), weights(config, memory.block()),
-        ctx(threads), train(train_), held_out(held_out_), spec(spec_),
+  explicit TinyRun(const SampleSet& train_, const RunSpec& spec_, std::int64_t micro,
+                   const SampleSet& held_out_ = {}, int threads = 1, Communicator* comm = nullptr,
+                   const std::string& type = "qwen3", std::int64_t n_recomputed = 0)
+      : model(support::make_tiny_model(folder, type)),
+        config(read_model_config(model)),
+        memory(Weights::bytes(config), "weights"),
+        weights(config, memory.block()),
+        ctx(threads),
+        train(train_),
+        held_out(held_out_),
+        spec(spec_),
         lora(config, spec.lora_rank, spec.lora_scale(), spec.lora_targets) {
     weights.load(ModelTensors(model));
     resolve(spec, train.size());
     execution.batch_micro = micro;
-    trainer.emplace(ctx, comm ? *comm : single, spec, execution, config, weights, lora, train, held_out, n_recomputed);
+    trainer.emplace(ctx, comm ? *comm : single, spec, execution, config, weights, lora, train, held_out,
+                    n_recomputed);
     lora.initialise(trainer->adapter(), spec.seed_adapter);
   }
   UpdateResult update(std::int64_t t) {
@@ -137,7 +145,8 @@ TEST(Trainer, AnUpdateWithoutTargetsMakesNoStep) {
 }
 
 TEST(Trainer, EvaluationLeavesTrainingAloneAndIsTheBaseModelsAtFirst) {
-  const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30}), held_out = make_samples({30, 5, 17}, {20, 3, 9}, 11);
+  const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30}),
+                  held_out = make_samples({30, 5, 17}, {20, 3, 9}, 11);
   TinyRun plain(samples, spec_of(2), 2, held_out), evaluated(samples, spec_of(2), 2, held_out);
   EXPECT_EQ(evaluated.trainer->evaluate(true).nll_sum, evaluated.trainer->evaluate(false).nll_sum);
   for (std::int64_t t = 1; t <= 3; ++t) {
@@ -152,7 +161,8 @@ TEST(Trainer, EvaluationLeavesTrainingAloneAndIsTheBaseModelsAtFirst) {
 }
 
 TEST(Trainer, PackingChangesAHeldOutLossByRoundingOnly) {
-  const SampleSet samples = make_samples({14, 11}, {10, 5}), held_out = make_samples({30, 5, 17, 64, 3}, {20, 3, 9, 60, 1}, 11);
+  const SampleSet samples = make_samples({14, 11}, {10, 5}),
+                  held_out = make_samples({30, 5, 17, 64, 3}, {20, 3, 9, 60, 1}, 11);
   TinyRun packed(samples, spec_of(2), 5, held_out), alone(samples, spec_of(2), 1, held_out);
   const double a = packed.trainer->evaluate(true).nll_sum, b = alone.trainer->evaluate(true).nll_sum;
   EXPECT_NEAR(a, b, 1e-6 * a);
@@ -169,7 +179,9 @@ TEST(Trainer, GradientsStopAtTheLowestAdapter) {
     every.update(1);
     for (std::size_t i = 0; i < some.lora.tensors().size(); ++i) {
       const auto& tensors = every.lora.tensors();
-      const auto same = std::find_if(tensors.begin(), tensors.end(), [&](const LoraTensor& t) { return t.name == some.lora.tensors()[i].name; });
+      const auto same = std::find_if(tensors.begin(), tensors.end(), [&](const LoraTensor& t) {
+        return t.name == some.lora.tensors()[i].name;
+      });
       const double want = every.trainer->tensor_norms()[static_cast<std::size_t>(same - tensors.begin())];
       EXPECT_NEAR(some.trainer->tensor_norms()[i], want, 1e-6 * want) << same->name;
     }
@@ -184,7 +196,8 @@ TEST(Trainer, RecomputedLayersHaveTheSameBits) {
     for (const std::int64_t n : {1, 2, 3}) {
       TinyRun again(samples, spec, 2, samples, 1, nullptr, "qwen3", n);
       TinyRun fresh(samples, spec, 2, samples);
-      for (std::int64_t t = 1; t <= 3; ++t) EXPECT_EQ(again.update(t).adapter_checksum, fresh.update(t).adapter_checksum) << n << " layers";
+      for (std::int64_t t = 1; t <= 3; ++t)
+        EXPECT_EQ(again.update(t).adapter_checksum, fresh.update(t).adapter_checksum) << n << " layers";
     }
   }
 }
@@ -193,9 +206,11 @@ TEST(Trainer, DropoutDependsOnSampleAndUpdateNotOnPackingAndIsOffInEvaluation) {
   const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30});
   RunSpec spec = spec_of(3), without = spec_of(3);
   spec.lora_dropout = 0.5;
-  TinyRun packed(samples, spec, 3, samples), alone(samples, spec, 1, samples), plain(samples, without, 3, samples);
+  TinyRun packed(samples, spec, 3, samples), alone(samples, spec, 1, samples),
+      plain(samples, without, 3, samples);
   packed.update(1), alone.update(1), plain.update(1);
-  // B's gradient is made of dropped inputs: the same for any packing, up to rounding, and far from the plain one.
+  // B's gradient is made of dropped inputs: the same for any packing, up to rounding, and far from the plain
+  // one.
   EXPECT_LE(relative_difference(alone.gradient(), packed.gradient()), 5e-6);
   EXPECT_GE(relative_difference(plain.gradient(), packed.gradient()), 0.05);
   EXPECT_EQ(packed.trainer->evaluate(true).nll_sum, packed.trainer->evaluate(true).nll_sum);
@@ -204,7 +219,8 @@ TEST(Trainer, DropoutDependsOnSampleAndUpdateNotOnPackingAndIsOffInEvaluation) {
 TEST(Trainer, AChangedLimbIsCaughtInThatUpdate) {
   const SampleSet samples = make_samples({14, 11, 40}, {10, 5, 30});
   const auto n = static_cast<std::size_t>(TinyRun(samples, spec_of(3), 2).lora.size());
-  for (const auto kind : {support::Fault::Kind::kFlip, support::Fault::Kind::kLose, support::Fault::Kind::kDouble}) {
+  for (const auto kind :
+       {support::Fault::Kind::kFlip, support::Fault::Kind::kLose, support::Fault::Kind::kDouble}) {
     SingleCommunicator inner;
     support::Fault fault;
     fault.kind = kind;

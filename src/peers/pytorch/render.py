@@ -169,7 +169,20 @@ class Renderer:
 def messages_of(row):
     if "messages" in row:
         return [{key: value for key, value in message.items() if value is not None} for message in row["messages"]]
-    return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+    if "prompt" in row:
+        return [turn("user", row["prompt"]), turn("assistant", row["completion"])]
+    system = [turn("system", row["system"])] if row.get("system") else []
+    if "conversations" in row:
+        return system + [turn(ROLES[one["from"]], one["value"]) if "from" in one else one for one in row["conversations"]]
+    parts = [row["instruction"], row.get("input")]
+    return system + [turn("user", "\n\n".join(part for part in parts if part)), turn("assistant", row["output"])]
+
+
+ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+
+
+def turn(role, content):
+    return {"role": role, "content": content}
 
 
 def digest(ids, marks):

@@ -72,7 +72,7 @@ TEST(ChatTemplate, RendersThePublishedTemplatesStrings) {
   }
 }
 
-// reports.md R8.
+// Known fault R8.
 TEST(ChatTemplate, DropsAndCountsTheReasoningOfEarlierTurns) {
   const std::vector<Message> messages = {{"user", "q1", {}},
                                          {"assistant", "<think>\nA\n</think>\n\nr1", {}},
@@ -87,7 +87,7 @@ TEST(ChatTemplate, DropsAndCountsTheReasoningOfEarlierTurns) {
   EXPECT_EQ(targets_of(kQwen3, messages), "r1<|im_end|>|<think>\nB\n</think>\n\nr2<|im_end|>");
 }
 
-// reports.md R9: the generation prompt supplies an empty block, so it is no target.
+// Known fault R9: the generation prompt supplies an empty block, so it is no target.
 TEST(ChatTemplate, DoesNotTrainOnAnEmptyThinkBlock) {
   const std::vector<Message> messages = {{"user", "q", {}}, {"assistant", "r", {}}};
   EXPECT_EQ(text_of(kQwen3, messages),
@@ -99,14 +99,14 @@ TEST(ChatTemplate, DoesNotTrainOnAnEmptyThinkBlock) {
   EXPECT_EQ(targets_of(kQwen3, {{"user", "q", {}}, {"assistant", "", {}}}), "<|im_end|>");
 }
 
-// reports.md R10.
+// Known fault R10.
 TEST(ChatTemplate, KeepsAnEmptySystemTurnAndMakesUpNone) {
   EXPECT_EQ(text_of(kQwen3, {{"system", "", {}}, {"user", "q", {}}}),
             "<|im_start|>system\n<|im_end|>\n<|im_start|>user\nq<|im_end|>\n");
   EXPECT_EQ(text_of(kQwen3, {{"user", "q", {}}}), "<|im_start|>user\nq<|im_end|>\n");
 }
 
-// reports.md R11.
+// Known fault R11.
 TEST(ChatTemplate, NeverTrainsOnUserSystemOrHeaders) {
   EXPECT_EQ(
       targets_of(kQwen3,

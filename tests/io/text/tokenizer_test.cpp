@@ -61,7 +61,7 @@ TEST_F(Qwen3Tokenizer, GivesThePublishedIdsOfAPeersVectors) {
   for (const auto& one : cases) EXPECT_EQ(ids(one["text"]), one["ids"].get<Ids>()) << one["text"];
 }
 
-// reports.md R1: the pattern's runs of symbols, glued leading signs, single digits.
+// Known fault R1: the pattern's runs of symbols, glued leading signs, single digits.
 TEST_F(Qwen3Tokenizer, SplitsCodeNumbersAndWhiteSpaceByTheFilesPattern) {
   EXPECT_EQ(ids("->"), (Ids{405}));
   EXPECT_EQ(ids("(x):\n"), (Ids{2075, 982}));
@@ -73,7 +73,7 @@ TEST_F(Qwen3Tokenizer, SplitsCodeNumbersAndWhiteSpaceByTheFilesPattern) {
   EXPECT_EQ(ids("a\n\n\nb"), (Ids{64, 1406, 65}));
 }
 
-// reports.md R3.
+// Known fault R3.
 TEST_F(Qwen3Tokenizer, NormalisesToNfcAndNotToNfkc) {
   EXPECT_EQ(ids("cafe\u0301"), (Ids{924, 58858}));
   EXPECT_EQ(ids("caf\u00E9"), (Ids{924, 58858}));
@@ -86,12 +86,12 @@ TEST_F(Qwen3Tokenizer, NormalisesToNfcAndNotToNfkc) {
   EXPECT_EQ(ids("\uFB01 \u00BD \u338F"), (Ids{144300, 220, 26062, 220, 145189}));
 }
 
-// reports.md R4.
+// Known fault R4.
 TEST_F(Qwen3Tokenizer, KeepsTextBehindAZeroByte) {
   EXPECT_EQ(ids(std::string("a\0b", 3)), (Ids{64, 188, 65}));
 }
 
-// reports.md R6: a quadratic merge takes minutes here. CPU time; the bound leaves room for sanitizers.
+// Known fault R6: a quadratic merge takes minutes here. CPU time; the bound leaves room for sanitizers.
 TEST_F(Qwen3Tokenizer, EncodesLongRunsOfOneCharacterInLinearTime) {
   const auto repeated = [](const std::string& unit) {
     std::string text;
@@ -111,7 +111,7 @@ TEST_F(Qwen3Tokenizer, EncodesLongRunsOfOneCharacterInLinearTime) {
   EXPECT_LE(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 10.0);
 }
 
-// reports.md R9, R12: what a header's newline and an answer's newline become.
+// Known fault R9, R12: what a header's newline and an answer's newline become.
 TEST_F(Qwen3Tokenizer, CutsAddedTokensOutAndJoinsNewlines) {
   EXPECT_EQ(ids("<think>\n\n</think>\n\n"), (Ids{151667, 271, 151668, 271}));
   EXPECT_EQ(ids("<|im_start|>assistant\n\nhi"), (Ids{151644, 77091, 271, 6023}));
@@ -119,7 +119,7 @@ TEST_F(Qwen3Tokenizer, CutsAddedTokensOutAndJoinsNewlines) {
   EXPECT_EQ(ids("<|im_end|>\n"), (Ids{151645, 198}));
 }
 
-// reports.md R58: only a file's first bytes are a mark; in a text U+FEFF stays.
+// Known fault R58: only a file's first bytes are a mark; in a text U+FEFF stays.
 TEST_F(Qwen3Tokenizer, KeepsAByteOrderMarkInsideText) { EXPECT_EQ(ids("\uFEFFa").front(), 3225); }
 
 TEST_F(Qwen3Tokenizer, TellsWhereEachTokenBegins) {
