@@ -5,8 +5,10 @@
 
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/cli/eval_command.hpp"
 #include "src/cli/export_command.hpp"
 #include "src/cli/generate_command.hpp"
+#include "src/train/inputs.hpp"
 
 namespace tandem {
 
@@ -61,6 +63,49 @@ int run_generate(const Arguments& arguments) {
   options.json = arguments.has("json");
   options.threads = threads_of(arguments);
   return generate_command(options, std::cin, std::cout, std::cerr);
+}
+
+int run_eval(const Arguments& arguments) {
+  const Config config = make_config({}, arguments.keys);
+  EvalOptions options;
+  options.model = arguments.get("model");
+  options.adapter = arguments.get("adapter");
+  options.data = arguments.get("data");
+  options.render = render_options(config.spec);
+  options.choices = arguments.has("choices");
+  options.per_token = arguments.get("per-token");
+  options.json = arguments.has("json");
+  options.micro = config.execution.batch_micro;
+  options.threads = static_cast<int>(config.execution.threads);
+  return eval_command(options, std::cout);
+}
+
+Command eval_entry() {
+  return {.name = "eval",
+          .summary = "held-out loss or accuracy on choices, base against adapter",
+          .usage = "--model DIR --data FILE [--adapter DIR] [--choices]",
+          .about =
+              "Scores rows as `train` evaluates held-out data: natural logarithms per scored token,\n"
+              "no dropout, the same numbers every time. With --choices a row is\n"
+              "{\"question\": TEXT, \"choices\": [TEXT, ...], \"answer\": N} (N from 0; `prompt` or\n"
+              "`messages` may stand for `question`), and the model's answer is the option whose text\n"
+              "has the least negative log-likelihood, whole or per token, as an assistant's turn.\n",
+          .example =
+              "tandem eval --model runs/quickstart/model --data configs/tiny_held_out.jsonl "
+              "--data.max_tokens 256 "
+              "--adapter runs/quickstart/run/adapter",
+          .options = {{"model", "DIR", "a Hugging Face folder", true},
+                      {"data", "FILE", "rows as `train` reads them, or with --choices questions", true},
+                      {"adapter", "DIR",
+                       "folder of a PEFT adapter: the base model with and without it, side by side"},
+                      {"choices", "",
+                       "right answers with a 95 % interval (Wilson), and the paired comparison (McNemar)"},
+                      {"per-token", "FILE", "write every scored token and its nll as JSON Lines"},
+                      {"json", "", "one JSON object"}},
+          .keys = {"data.template", "data.max_tokens", "data.truncate", "data.targets",
+                   "data.special_in_text", "batch.micro", "threads"},
+          .run = run_eval,
+          .one_process = true};
 }
 
 Command export_entry() {
@@ -120,6 +165,6 @@ Command generate_entry() {
 
 }  // namespace
 
-std::vector<Command> model_commands() { return {export_entry(), generate_entry()}; }
+std::vector<Command> model_commands() { return {eval_entry(), export_entry(), generate_entry()}; }
 
 }  // namespace tandem
