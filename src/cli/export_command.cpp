@@ -35,6 +35,9 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "merges.txt",
                                        "tokenizer.model"};
 
+// Of a module's change: an adapter that is a tenth off is another adapter.
+constexpr double kMuchLost = 0.1;
+
 void check_out(const fs::path& out) {
   std::error_code error;
   if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error)))
@@ -137,6 +140,9 @@ int export_command(const ExportOptions& options, std::ostream& out) {
   out << options.out.string() << ": " << (options.merge ? "model with merged adapter" : "PEFT adapter")
       << ", " << adapter.text() << ", " << card.n_parameters << " parameters; read back and compared\n";
   if (card.merged) out << merge_line(*card.merged) << "\n";
+  if (card.merged && card.merged->share_lost > kMuchLost)
+    out << "rounding has taken much of the adapter's change: --dtype F32 keeps it, or use the adapter beside "
+           "its base model\n";
   if (adapter.n_active() == 0) out << "every B is zero: it computes what the base model computes\n";
   return 0;
 }

@@ -31,7 +31,9 @@ class Export : public testing::Test {
     folder_ = nullptr;
   }
   static std::string train(const std::string& more) {
-    return "tandem train --config configs/tiny.cfg --model model --train.updates 2 --threads 1 " + more;
+    return "tandem train --config configs/tiny.cfg " +
+           std::string(more.find("--model ") == std::string::npos ? "--model model " : "") +
+           "--train.updates 2 --threads 1 " + more;
   }
   static support::ShellResult run(const std::string& line) {
     return support::run_shell(
@@ -85,6 +87,19 @@ TEST_F(Export, AMergedModelIsAWholeFolder) {
   EXPECT_EQ(
       run("tandem train --config configs/tiny.cfg --model merged --train.updates 1 --run.out on-merged").code,
       0);
+}
+
+TEST_F(Export, SaysWhereRoundingTakesTheChange) {
+  ASSERT_EQ(run("tandem init-model --preset tiny --dtype BF16 --out coarse && " +
+                train("--model coarse --optim.lr 1e-5 --run.out faint"))
+                .code,
+            0);
+  const auto rounded = run("tandem export --run faint --merge --out faint-bf16"),
+             kept = run("tandem export --run faint --merge --dtype F32 --out faint-f32");
+  EXPECT_EQ(rounded.code, 0) << rounded.err;
+  EXPECT_NE(rounded.out.find("rounding has taken much"), std::string::npos) << rounded.out;
+  EXPECT_EQ(kept.code, 0) << kept.err;
+  EXPECT_EQ(kept.out.find("rounding has taken much"), std::string::npos) << kept.out;
 }
 
 TEST_F(Export, NothingIsOverwrittenAndNothingHalfWritten) {
