@@ -148,13 +148,6 @@ struct Place {
   throw Error(ErrorKind::kInput, cat(place.file, " line ", line, " column ", column, ": ", what));
 }
 
-// The library's text spans lines where it quotes control characters; ours is one line.
-std::string one_line(std::string text) {
-  for (char& c : text)
-    if (c == '\n' || c == '\r') c = ' ';
-  return text;
-}
-
 }  // namespace
 
 nlohmann::json parse_strict_json(std::string_view text, const std::string& file, std::int64_t line,
@@ -168,8 +161,14 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& file,
   Builder builder(text, &seen);
   const bool good =
       json::sax_parse(CountingIterator(text.data(), &seen), CountingIterator(end, &seen), &builder);
-  if (!good) fail_at(text, builder.error_at(), place, one_line(builder.error()));
+  if (!good) fail_at(text, builder.error_at(), place, without_controls(builder.error()));
   return std::move(builder.value());
+}
+
+std::string without_controls(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
+  return text;
 }
 
 nlohmann::json read_strict_json(const std::filesystem::path& file) {

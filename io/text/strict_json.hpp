@@ -18,6 +18,9 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& file,
 // Throws kInput naming the file where it cannot be read, too.
 nlohmann::json read_strict_json(const std::filesystem::path& file);
 
+// What a file said, fit for an error's one line: control characters become blanks.
+std::string without_controls(std::string text);
+
 // The whole file; throws kInput naming it.
 std::string read_text_file(const std::filesystem::path& file);
 

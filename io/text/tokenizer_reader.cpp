@@ -42,7 +42,7 @@ class Reader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::kInput, cat(name_, ": ", what));
+    throw Error(ErrorKind::kInput, without_controls(cat(name_, ": ", what)));
   }
 
   // Null where the key is absent.
