@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::may_refuse([&] {
           const Row row = parse_row(line.text, "rows.jsonl", line.number);
           fuzz::require(row.ids.size() == row.targets.size(), "ids without marks");
-          if (!row.tokenised) render(row);
+          if (!row.tokenised()) render(row);
         });
       }
   });
