@@ -60,6 +60,27 @@ def ranks_of(run):
     return found
 
 
+def wait_for_update(job, run, instant):
+    """Returns once the run has said the evaluation before `instant` (in updates, a fraction) and then has had the time
+    for the updates in between, as fast as it makes them; at once where the job has ended."""
+    said, at = 0, None  # the evaluation said last, and when
+    pace = 0.0  # seconds an update
+    deadline = time.monotonic() + 120
+    while job.poll() is None and time.monotonic() < deadline:
+        now = time.monotonic()
+        try:
+            steps = re.findall(r"evaluation after update (\d+):", (run / "run.log").read_text())
+        except FileNotFoundError:
+            steps = []
+        if steps and (at is None or int(steps[-1]) > said):
+            if at is not None:
+                pace = (now - at) / (int(steps[-1]) - said)
+            said, at = int(steps[-1]), now
+        if at is not None and (now - at >= (instant - said) * pace if pace else instant <= said + 1):
+            return
+        time.sleep(0.002)
+
+
 def rows_of(path):
     with h5py.File(path, "r") as file:
         updates = {name: file["update"][name][()] for name in COLUMNS}
@@ -99,21 +120,18 @@ def main():
                        stdout=subprocess.DEVNULL)
         write_rows(folder / "train.jsonl", 50, 1)
         write_rows(folder / "held_out.jsonl", 10, 2)
-        begin = time.monotonic()
         assert start(args, folder, folder / "whole").wait() == 0, "the unbroken run failed"
-        seconds = time.monotonic() - begin
         whole, _, complete = rows_of(folder / "whole" / "native.h5")
         assert complete == 1 and len(whole["step"]) == args.updates
 
-        killed_with_file = 0
-        for kill in range(args.kills):
-            run = folder / f"run{kill}"
+        kills = 0
+        for attempt in range(4 * args.kills):
+            run = folder / f"run{attempt}"
             job = start(args, folder, run)
-            # From the first publication on: before it there is no file, which is not this test's subject.
-            deadline = time.monotonic() + 60
-            while not (run / "native.h5").exists() and job.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.005)
-            time.sleep(draw.random() * 0.8 * seconds)
+            # A random update, then a random part of the time that an update takes in this very run: however fast or
+            # loaded the machine is, the instants lie all over the run.
+            instant = draw.random() * 0.9 * args.updates
+            wait_for_update(job, run, instant)
             for pid in ranks_of(run):
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -122,10 +140,13 @@ def main():
             code = job.wait(timeout=60)
             log = (run / "run.log").read_text()
             n, complete = check(run / "native.h5", whole, log)
-            killed_with_file += complete == 0
-            print(f"kill {kill}: {n} of {args.updates} updates published, complete = {complete}, exit status {code}")
+            print(f"kill {kills} at update {instant:.1f}: {n} of {args.updates} updates published, complete = {complete}, "
+                  f"exit status {code}")
             assert complete or code != 0, "a killed run must not exit with 0"
-        assert killed_with_file >= args.kills // 2, "most kills came too late to show anything"
+            kills += complete == 0
+            if kills == args.kills:
+                break
+        assert kills == args.kills, f"only {kills} of {attempt + 1} kills came before the end of the run"
     return 0
 
 
