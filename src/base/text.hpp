@@ -14,6 +14,12 @@ std::string cat(const Parts&... parts) {
   return std::move(out).str();
 }
 
+// counted(1, "update") == "1 update", counted(2, "update") == "2 updates"
+template <class Number>
+std::string counted(Number n, const char* what) {
+  return cat(n, " ", what, n == 1 ? "" : "s");
+}
+
 // One line that a terminal shows and a C string carries: line ends become blanks, other control characters
 // \xNN.
 inline std::string printable_line(const std::string& text) {

@@ -164,9 +164,9 @@ int init_model_command(const InitModelOptions& options, std::ostream& out) {
   const auto parameters = write_weights(shape, options.seed, publisher.staging() / "model.safetensors");
   publisher.publish();
   out << options.out.string() << ": " << shape.type << ", " << parameters << " parameters in "
-      << name_of(shape.dtype) << ", " << shape.layers << " layers, hidden " << shape.hidden << ", vocabulary "
-      << shape.vocab << " (" << tokenizer.size << " tokens used), random weights of seed " << options.seed
-      << "\n";
+      << name_of(shape.dtype) << ", " << counted(shape.layers, "layer") << ", hidden " << shape.hidden
+      << ", vocabulary " << shape.vocab << " (" << tokenizer.size << " tokens used), random weights of seed "
+      << options.seed << "\n";
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "kernels/rope.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 
@@ -81,7 +82,7 @@ void check_shape(const ModelShape& shape) {
   constexpr std::int64_t kMost = std::int64_t{1} << 24;
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"hidden", shape.hidden},     {"layers", shape.layers},     {"heads", shape.heads},
-      {"kv-heads", shape.kv_heads}, {"head-dim", shape.head_dim}, {"inter", shape.intermediate},
+      {"kv-heads", shape.kv_heads}, {"head-dim", shape.head_dim}, {"intermediate", shape.intermediate},
       {"vocab", shape.vocab}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > kMost) refuse(cat("--", name, " ", size, " is not in 1 to ", kMost));
@@ -91,6 +92,8 @@ void check_shape(const ModelShape& shape) {
     refuse(cat("--heads ", shape.heads, " is no multiple of --kv-heads ", shape.kv_heads));
   if (shape.head_dim % 2 != 0)
     refuse(cat("--head-dim ", shape.head_dim, " is odd; rotary positions need pairs"));
+  if (shape.head_dim > kMaxHeadDim)
+    refuse(cat("--head-dim ", shape.head_dim, " is above ", kMaxHeadDim, ", the most that can be trained"));
 }
 
 std::string config_text(const ModelShape& shape, std::int64_t bos_id, std::int64_t eos_id) {

@@ -1,5 +1,6 @@
 #include "src/cli/spec_command.hpp"
 
+#include <filesystem>
 #include <ostream>
 
 #include "src/base/text.hpp"
@@ -27,6 +28,14 @@ int show_all_command(const Settings& file, const Settings& options, std::ostream
     if (const auto found = file.find(name); found != file.end()) return found->second.origin;
     return std::string("default");
   };
+  // What is printed may be kept as a file in any folder.
+  const auto value = [&](const Key& key) {
+    const std::string path = key.plain(config);
+    if (!key.is_path || path == "none") return key.get(config);
+    Config absolute = config;
+    key.set(absolute, std::filesystem::absolute(path).lexically_normal().string());
+    return key.get(absolute);
+  };
   KeyClass last{};
   bool first = true;
   for (const Key& key : keys()) {
@@ -40,7 +49,7 @@ int show_all_command(const Settings& file, const Settings& options, std::ostream
     if (computed)
       out << "# " << key.name << ": " << key.computed_default << "; default; ";
     else
-      out << key.name << " = " << key.get(config) << "  # " << from << "; "
+      out << key.name << " = " << value(key) << "  # " << from << "; "
           << (from == "default" ? "" : "default " + key.default_text() + "; ");
     out << (key.unit.empty() ? "" : key.unit + "; ") << key.range_text() << "\n";
   }

@@ -23,8 +23,9 @@ namespace tandem {
 namespace {
 
 void print_summary(const Config& config, const RunSummary& summary) {
-  std::cout << "trained " << summary.updates << " updates on " << summary.n_train
-            << " samples: " << config.run.out << "/native.h5, " << config.run.out << "/adapter\n";
+  std::cout << "trained " << counted(summary.updates, "update") << " on "
+            << counted(summary.n_train, "sample") << ": " << config.run.out << "/native.h5, "
+            << config.run.out << "/adapter\n";
   if (summary.loss_before && summary.loss_after)
     std::cout << "held-out loss " << std::fixed << std::setprecision(6) << *summary.loss_before << " before, "
               << *summary.loss_after << " after\n";

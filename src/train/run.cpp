@@ -18,6 +18,7 @@
 #include "src/train/recorder.hpp"
 #include "src/train/run_folder.hpp"
 #include "src/train/run_log.hpp"
+#include "src/train/schedule.hpp"
 
 namespace tandem {
 
@@ -34,9 +35,9 @@ std::string utc_time() {
 
 void report(RunLog& log, const char* what, const std::string& path, const Dataset& data) {
   const DatasetReport& r = data.report;
-  log.line(cat(what, " ", path, ": ", data.samples.size(), " samples of ", r.rows, " rows, ", r.tokens,
-               " tokens (", r.target_tokens, " targets), longest ", r.longest,
-               r.from_cache ? "; from the token cache" : ""));
+  log.line(cat(what, " ", path, ": ", counted(data.samples.size(), "sample"), " of ", counted(r.rows, "row"),
+               ", ", counted(r.tokens, "token"), " (", counted(r.target_tokens, "target"), "), longest ",
+               r.longest, r.from_cache ? "; from the token cache" : ""));
   if (const std::string note = r.form_note(); !note.empty()) log.line(note);
   for (const std::string& warning : r.warnings()) log.warning(warning);
 }
@@ -129,11 +130,13 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
                                      inputs.train.samples, inputs.held_out.samples, plan.n_recomputed);
   });
   agree(comm, [&] { first_adapter(trainer->adapter(), lora, config.spec); });
-  log.line(cat(inputs.config.model_type, " with ", inputs.config.n_layers, " layers; adapter of rank ",
-               config.spec.lora_rank, " on ", lora.tensors().size() / 2, " modules",
+  log.line(cat(inputs.config.model_type, " with ", counted(inputs.config.n_layers, "layer"),
+               "; adapter of rank ", config.spec.lora_rank, " on ",
+               counted(lora.tensors().size() / 2, "module"),
                config.spec.lora_init.given() ? ", from " + config.spec.lora_init.path : "", "; ",
-               config.spec.train_updates, " updates of ", config.spec.batch_global, " samples on ",
-               comm.size(), comm.size() == 1 ? " rank" : " ranks"));
+               counted(config.spec.train_updates, "update"), " of ",
+               counted(config.spec.batch_global, "sample"), " on ", counted(comm.size(), "rank")));
+  if (const std::string why = why_nothing_is_learned(config.spec); !why.empty()) log.warning(why);
 
   std::vector<std::string> hosts;
   for (std::string& host : comm.all_gather_text(placement.host))

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "src/base/text.hpp"
+
 namespace tandem {
 
 double learning_rate(const RunSpec& spec, std::int64_t t) {
@@ -15,6 +17,14 @@ double learning_rate(const RunSpec& spec, std::int64_t t) {
     return min + (lr - min) * (1.0 + std::cos(std::numbers::pi * (at - warmup) / (last - warmup))) / 2.0;
   if (spec.optim_schedule == "linear") return min + (lr - min) * (last - at) / (last - warmup);
   return lr;
+}
+
+std::string why_nothing_is_learned(const RunSpec& spec) {
+  if (spec.optim_lr == 0.0) return "optim.lr = 0: nothing is learned";
+  if (spec.train_updates > 1 || learning_rate(spec, 1) > 0.0) return "";
+  return cat(
+      "the only update has the learning rate optim.lr_min = 0 (optim.schedule = ", spec.optim_schedule,
+      "): nothing is learned; make more updates (train.epochs, train.updates, a smaller batch.global)");
 }
 
 double clip_factor(double norm, double max_norm) {

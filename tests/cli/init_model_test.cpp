@@ -177,6 +177,7 @@ TEST(InitModel, RefusesWhatMakesNoModel) {
   EXPECT_SAYS(refusal({.preset = "huge", .out = out}, ErrorKind::kUsage), "tiny, smollm2-135m, qwen3-0.6b");
   EXPECT_SAYS(refusal({.out = out, .heads = 3}, ErrorKind::kUsage), "no multiple of --kv-heads");
   EXPECT_SAYS(refusal({.out = out, .head_dim = 7}, ErrorKind::kUsage), "is odd");
+  EXPECT_SAYS(refusal({.out = out, .head_dim = 258}, ErrorKind::kUsage), "above 256");
   EXPECT_SAYS(refusal({.out = out, .hidden = 0}, ErrorKind::kUsage), "--hidden 0");
   EXPECT_SAYS(refusal({.out = out, .dtype = "F16"}, ErrorKind::kUsage), "neither F32 nor BF16");
   EXPECT_SAYS(refusal({.out = out, .type = "gpt"}, ErrorKind::kUsage), "neither qwen3 nor llama");

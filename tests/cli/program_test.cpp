@@ -1,6 +1,7 @@
 // The program as a user meets it: what it prints where, and its exit codes.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -212,8 +213,9 @@ TEST(Spec, ShowAllIsAConfigurationFileAndSaysWhereValuesComeFrom) {
       if (!line.starts_with("#")) all += line.substr(0, line.find("  # ")) + "\n";
     return all;
   };
-  write_text(folder / "b.cfg", result.out);
-  const ShellResult again = shell(folder, "tandem spec --config b.cfg --show-all");
+  std::filesystem::create_directory(folder / "elsewhere");
+  write_text(folder / "elsewhere" / "b.cfg", result.out);
+  const ShellResult again = shell(folder, "tandem spec --config elsewhere/b.cfg --show-all");
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(values(again.out), values(result.out));
 }

@@ -31,6 +31,23 @@ TEST(Schedule, EndsAtTheMinimum) {
   EXPECT_EQ(learning_rate(spec_of("constant", 100, 0), 100), 0.001);
 }
 
+TEST(Schedule, SaysWhereNothingIsLearned) {
+  RunSpec spec = spec_of("cosine", 1, 0);
+  EXPECT_EQ(why_nothing_is_learned(spec), "") << "lr_min is not 0";
+  spec.optim_lr_min = 0.0;
+  EXPECT_NE(why_nothing_is_learned(spec).find("optim.lr_min = 0 (optim.schedule = cosine)"),
+            std::string::npos);
+  spec.optim_schedule = "linear";
+  EXPECT_NE(why_nothing_is_learned(spec), "");
+  spec.optim_schedule = "constant";
+  EXPECT_EQ(why_nothing_is_learned(spec), "");
+  spec = spec_of("cosine", 2, 1);
+  spec.optim_lr_min = 0.0;
+  EXPECT_EQ(why_nothing_is_learned(spec), "");
+  spec.optim_lr = 0.0;
+  EXPECT_EQ(why_nothing_is_learned(spec), "optim.lr = 0: nothing is learned");
+}
+
 TEST(Clip, ScalesOnlyLargeNorms) {
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_EQ(clip_factor(4.0, 1.0), 1.0 / (4.0 + 1e-6));

@@ -36,7 +36,7 @@ TEST(Agree, AFailureOfOneRankIsThrownByAll) {
                 if (world().rank() == failing)
                   throw Error(ErrorKind::kInput, cat("rank ", failing, " read\nnonsense"));
               }),
-              cat("kind 3, rank ", failing, ": rank ", failing, " read\nnonsense"));
+              cat("kind 3, rank ", failing, ": rank ", failing, " read nonsense"));
   }
   EXPECT_EQ(world().all_reduce_sum(std::uint64_t{1}), static_cast<std::uint64_t>(world().size()))
       << "the ranks are still in step";
