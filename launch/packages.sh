@@ -5,7 +5,7 @@
 tandem_packages=(
   g++ cmake ninja-build pkg-config git
   openmpi-bin libopenmpi-dev libhdf5-dev
-  libboost-program-options-dev nlohmann-json3-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev
+  libboost-program-options-dev nlohmann-json3-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev libeigen3-dev
 )
 # Tests also compare with PyTorch and read trajectories with other programs.
 tandem_test_packages=(libgtest-dev hdf5-tools python3-torch python3-h5py)

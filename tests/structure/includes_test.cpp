@@ -27,10 +27,13 @@ const std::map<std::string, Folders>& allowed_folders() {
       {"kernels", {"src/base", "kernels"}},
       {"comm", {"src/base", "kernels", "comm"}},
       {"src/model", {"src/base", "kernels", "io", "src/model"}},
-      {"src/train", {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/train"}},
-      {"src/cli", {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/train", "src/cli"}},
+      {"src/mirror", {"src/base", "src/mirror"}},
+      {"src/train", {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train"}},
+      {"src/cli",
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train", "src/cli"}},
       {"tests",
-       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/train", "src/cli", "tests"}},
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train", "src/cli",
+        "tests"}},
   };
   return table;
 }
@@ -51,7 +54,7 @@ const std::vector<ThirdParty>& third_party() {
       {"omp.h", {"kernels/", "comm/", "tests/"}},
       {"openssl/.*", {"src/base/"}},
       {"pcre2.*", {"io/"}},
-      {"utf8proc.h", {"io/", "tests/"}},
+      {"utf8proc.h", {"io/", "src/mirror/", "tests/"}},
       {"boost/program_options.*", {"src/cli/"}},
       {"Eigen/.*", {"src/mirror/", "tests/"}},
       {"gtest/.*", {"tests/"}},
@@ -81,6 +84,8 @@ std::optional<std::string> violation(const std::string& file, const std::string&
   if (!quoted || target == "git_revision.hpp") return std::nullopt;
   const std::string to = folder_of(target);
   if (to.empty()) return file + ": includes \"" + target + "\": give the path from the project's root";
+  // A table of published data, which is no code that two stacks could share a fault of.
+  if (from == "src/mirror" && target == "io/text/nfc_unknown.hpp") return std::nullopt;
   const Folders& allowed = allowed_folders().at(from);
   if (std::find(allowed.begin(), allowed.end(), to) == allowed.end())
     return file + ": includes " + target + ", but " + from + " must not depend on " + to;
@@ -135,6 +140,8 @@ TEST(Includes, WrongOnesAreFound) {
   EXPECT_TRUE(violation("kernels/cpu/product.cpp", "comm/communicator.hpp", true));
   EXPECT_TRUE(violation("src/train/loop.cpp", "src/cli/options.hpp", true));
   EXPECT_TRUE(violation("src/cli/main.cpp", "tests/support/data.hpp", true));
+  EXPECT_TRUE(violation("src/mirror/rows.cpp", "io/text/row.hpp", true));
+  EXPECT_TRUE(violation("src/mirror/model.cpp", "src/model/config.hpp", true));
   EXPECT_TRUE(violation("src/train/loop.cpp", "mpi.h", false));
   EXPECT_TRUE(violation("src/cli/main.cpp", "hdf5.h", false));
   EXPECT_TRUE(violation("src/model/transformer.cpp", "oneapi/dnnl/dnnl.hpp", false));
