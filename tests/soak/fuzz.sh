@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes the readers of rows, tokenizer.json and tokenizer_config.json with address and undefined-behaviour sanitizers:
-# SECONDS each (default 600), one after the other. What ends a reader is left in FOLDER (default: a new one) and its
+# Fuzzes the readers of rows, tokenizer.json, tokenizer_config.json and safetensors with address and undefined-behaviour
+# sanitizers: SECONDS each (default 600), one after the other. What ends a reader is left in FOLDER (default: a new one) and its
 # path printed; the exit code is then 1. New inputs are kept in FOLDER too. Needs Debian's clang and libclang-rt-14-dev.
 #
 #   tests/soak/fuzz.sh [SECONDS [FOLDER]]
@@ -11,10 +11,11 @@ folder=${2:-$(mktemp -d)}
 mkdir -p "$folder"
 command -v clang++ >/dev/null || { echo "clang++ is missing: apt-get install clang libclang-rt-14-dev" >&2; exit 77; }
 failed=0
-for target in rows tokenizer tokenizer_config; do
+for target in rows tokenizer tokenizer_config safetensors; do
   # shellcheck disable=SC2046  # flags are words
   clang++ -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-    -I"$root" "$root/tests/fuzz/${target}_fuzz.cpp" "$root"/io/text/*.cpp "$root"/src/base/sha256.cpp -o "$folder/fuzz_$target" \
+    -I"$root" "$root/tests/fuzz/${target}_fuzz.cpp" "$root"/io/text/*.cpp "$root"/io/safetensors.cpp \
+    "$root"/io/publish.cpp "$root"/src/base/sha256.cpp -o "$folder/fuzz_$target" \
     $(pkg-config --cflags --libs libpcre2-8 libutf8proc libcrypto)
   mkdir -p "$folder/corpus_$target"
   echo "fuzzing $target for $seconds s"
