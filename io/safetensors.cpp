@@ -297,9 +297,29 @@ void widen_to_f32(const TensorRecord& tensor, std::int64_t begin, std::span<floa
   }
 }
 
+namespace {
+
+// Before hours of work or gigabytes are written. Bytes are counted in double: dimensions may be anything.
+void check_free_space(const std::filesystem::path& file, const std::vector<TensorSpec>& tensors) {
+  double bytes = 0.0;
+  for (const TensorSpec& tensor : tensors) {
+    auto of_tensor = static_cast<double>(size_of(tensor.dtype));
+    for (const auto dim : tensor.shape) of_tensor *= static_cast<double>(dim);
+    bytes += of_tensor;
+  }
+  std::error_code unknown;
+  const auto space = std::filesystem::space(std::filesystem::absolute(file).parent_path(), unknown);
+  if (unknown || bytes <= static_cast<double>(space.available)) return;
+  throw Error(ErrorKind::kInput, cat(file.string(), ": needs ", bytes / 0x1p30, " GiB, the file system has ",
+                                     static_cast<double>(space.available) / 0x1p30, " GiB left"));
+}
+
+}  // namespace
+
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : file_(std::move(path)) {
+  check_free_space(file_.path(), tensors);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   for (const auto& tensor : tensors) {

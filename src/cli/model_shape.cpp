@@ -86,6 +86,8 @@ void check_shape(const ModelShape& shape) {
       {"vocab", shape.vocab}};
   for (const auto& [name, size] : sizes)
     if (size < 1 || size > kMost) refuse(cat("--", name, " ", size, " is not in 1 to ", kMost));
+  constexpr std::int64_t kMostLayers = 4096;
+  if (shape.layers > kMostLayers) refuse(cat("--layers ", shape.layers, " is not in 1 to ", kMostLayers));
   if (shape.type != "qwen3" && shape.type != "llama")
     refuse(cat("--type ", shape.type, " is neither qwen3 nor llama"));
   if (shape.heads % shape.kv_heads != 0)

@@ -135,8 +135,10 @@ ModelConfig read_model_config(const std::filesystem::path& model_dir) {
   json object;
   try {
     object = json::parse(stream);
-  } catch (const json::exception& error) {
-    throw Error(ErrorKind::kInput, cat(file, ": not JSON: ", error.what()));
+  } catch (const json::parse_error& error) {
+    throw Error(ErrorKind::kInput, cat(file, ": not JSON, seen at byte ", error.byte));
+  } catch (const json::exception&) {
+    throw Error(ErrorKind::kInput, cat(file, ": holds a number that no computer word holds"));
   }
   if (!object.is_object()) throw Error(ErrorKind::kInput, cat(file, ": must be one JSON object"));
   const Reader in(file, std::move(object));

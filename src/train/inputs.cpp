@@ -49,10 +49,12 @@ RunInputs load_inputs(const RunSpec& spec, const InputAids& aids) {
   options.threads = aids.threads;
   inputs.train = load(spec.train, spec.model.path, options, aids);
   if (n_scored(inputs.train.samples) == 0)
-    throw Error(ErrorKind::kInput,
-                cat(spec.train.path,
-                    ": no sample has a token to learn: every assistant turn is empty or was cut away by ",
-                    "data.max_tokens = ", spec.data_max_tokens));
+    throw Error(
+        ErrorKind::kInput,
+        cat(spec.train.path,
+            ": no sample has a token to learn: nothing is marked as a target, assistant turns are empty, or "
+            "data.max_tokens = ",
+            spec.data_max_tokens, " cut them away"));
   if (spec.held_out.given()) {
     inputs.held_out = load(spec.held_out, spec.model.path, options, aids);
     if (n_scored(inputs.held_out.samples) == 0)

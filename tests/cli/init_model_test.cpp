@@ -178,6 +178,8 @@ TEST(InitModel, RefusesWhatMakesNoModel) {
   EXPECT_SAYS(refusal({.out = out, .heads = 3}, ErrorKind::kUsage), "no multiple of --kv-heads");
   EXPECT_SAYS(refusal({.out = out, .head_dim = 7}, ErrorKind::kUsage), "is odd");
   EXPECT_SAYS(refusal({.out = out, .head_dim = 258}, ErrorKind::kUsage), "above 256");
+  EXPECT_SAYS(refusal({.out = out, .layers = 4097}, ErrorKind::kUsage), "--layers 4097 is not in 1 to 4096");
+  EXPECT_SAYS(refusal({.out = out, .hidden = 1 << 22, .layers = 4096}, ErrorKind::kInput), "GiB left");
   EXPECT_SAYS(refusal({.out = out, .hidden = 0}, ErrorKind::kUsage), "--hidden 0");
   EXPECT_SAYS(refusal({.out = out, .dtype = "F16"}, ErrorKind::kUsage), "neither F32 nor BF16");
   EXPECT_SAYS(refusal({.out = out, .type = "gpt"}, ErrorKind::kUsage), "neither qwen3 nor llama");
