@@ -1,5 +1,6 @@
 #include "comm/exact_reduction.hpp"
 
+#include "kernels/checksum.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -16,6 +17,32 @@ struct Offer {
   std::int64_t too_large;
   std::uint64_t checksum;
 };
+
+// Collective: the reduced values have the checksum that the ranks' offers add up to, on every rank.
+void require_sum(Communicator& comm, std::string_view where, std::int64_t n_elements, std::uint64_t expected,
+                 std::uint64_t mine) {
+  const std::vector<std::uint64_t> results = comm.all_gather_value(mine);
+  std::vector<int> wrong;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    if (results[static_cast<std::size_t>(rank)] != expected) wrong.push_back(rank);
+  }
+  if (!wrong.empty()) {
+    throw AgreedError(
+        ErrorKind::kDevice,
+        cat(where, ": the all-reduce of ", n_elements, " elements does not add up on ",
+            wrong.size() == 1 ? "rank " : "ranks ", ranges_text(wrong), " (checksum ",
+            hex(results[static_cast<std::size_t>(wrong.front())]), ", the ranks' add up to ", hex(expected),
+            "): a contribution was lost, counted twice or changed; check memory and network"),
+        wrong.front());
+  }
+}
+
+std::uint64_t checksum_of(std::span<const std::int64_t> values) {
+  std::uint64_t checksum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    checksum += checksum_weight(i) * static_cast<std::uint64_t>(values[i]);
+  return checksum;
+}
 
 }  // namespace
 
@@ -41,21 +68,14 @@ std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string
 
   comm.all_reduce_sum(sum.all());
   const ExactSumCarry reduced = exact_sum_carry(sum, 1, threads);
-  const std::vector<std::uint64_t> results = comm.all_gather_value(reduced.checksum_before);
-  std::vector<int> wrong;
-  for (int rank = 0; rank < n_ranks; ++rank) {
-    if (results[static_cast<std::size_t>(rank)] != expected) wrong.push_back(rank);
-  }
-  if (!wrong.empty()) {
-    throw AgreedError(
-        ErrorKind::kDevice,
-        cat(where, ": the all-reduce of ", sum.size, " elements does not add up on ",
-            wrong.size() == 1 ? "rank " : "ranks ", ranges_text(wrong), " (checksum ",
-            hex(results[static_cast<std::size_t>(wrong.front())]), ", the ranks' add up to ", hex(expected),
-            "): a contribution was lost, counted twice or changed; check memory and network"),
-        wrong.front());
-  }
+  require_sum(comm, where, sum.size, expected, reduced.checksum_before);
   return reduced.checksum_after;
+}
+
+void all_reduce_checked(Communicator& comm, std::span<std::int64_t> values, std::string_view where) {
+  const std::uint64_t expected = comm.all_reduce_sum(checksum_of(values));
+  comm.all_reduce_sum(values);
+  require_sum(comm, where, static_cast<std::int64_t>(values.size()), expected, checksum_of(values));
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,9 @@ using ElementName = std::function<std::string(std::int64_t)>;
 // was lost, counted twice or changed on its way). `where` opens the text: "update 412".
 std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string_view where,
                                const ElementName& element_name, int threads);
+
+// Collective. values[i] = sum over ranks of values[i] mod 2^64, checked in the same way; throws the same
+// kDevice. For numbers that one rank has and the others hold as 0.
+void all_reduce_checked(Communicator& comm, std::span<std::int64_t> values, std::string_view where);
 
 }  // namespace tandem

@@ -172,6 +172,7 @@ void set_attribute(const Id& object, const std::string& name, double value) {
 ElementType int64_type() { return {H5T_STD_I64LE, H5T_NATIVE_INT64, 8}; }
 ElementType int32_type() { return {H5T_STD_I32LE, H5T_NATIVE_INT32, 4}; }
 ElementType uint8_type() { return {H5T_STD_U8LE, H5T_NATIVE_UINT8, 1}; }
+ElementType int8_type() { return {H5T_STD_I8LE, H5T_NATIVE_INT8, 1}; }
 ElementType uint64_type() { return {H5T_STD_U64LE, H5T_NATIVE_UINT64, 8}; }
 ElementType float64_type() { return {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 8}; }
 ElementType float32_type() { return {H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 4}; }
@@ -240,24 +241,30 @@ hid_t native_type<std::uint64_t>() {
   return H5T_NATIVE_UINT64;
 }
 template <>
+hid_t native_type<std::int8_t>() {
+  return H5T_NATIVE_INT8;
+}
+template <>
 hid_t native_type<char>() {
   return H5T_C_S1;
 }
 
-Column::Column(const Id& parent, std::string name, const ElementType& type, std::int64_t width,
-               std::int64_t chunk_rows, const About& about)
+Column::Column(const Id& parent, std::string name, const ElementType& type,
+               std::span<const std::int64_t> row_shape, std::int64_t chunk_rows, const About& about)
     : name_(std::move(name)),
       memory_type_(owned(H5Tcopy(type.memory), H5Tclose, name_)),
-      row_bytes_(type.bytes * static_cast<std::size_t>(width > 0 ? width : 1)),
-      width_(width) {
-  const int rank = width > 0 ? 2 : 1;
-  const hsize_t now[] = {0, static_cast<hsize_t>(width)};
-  const hsize_t most[] = {H5S_UNLIMITED, static_cast<hsize_t>(width)};
-  const hsize_t chunk[] = {static_cast<hsize_t>(chunk_rows), static_cast<hsize_t>(width)};
+      row_bytes_(type.bytes),
+      extent_{0} {
+  std::vector<hsize_t> most = {H5S_UNLIMITED}, chunk = {static_cast<hsize_t>(chunk_rows)};
+  for (const std::int64_t size : row_shape) {
+    row_bytes_ *= static_cast<std::size_t>(size);
+    for (auto* shape : {&extent_, &most, &chunk}) shape->push_back(static_cast<hsize_t>(size));
+  }
+  const int rank = static_cast<int>(extent_.size());
   const std::string what = cat("dataset ", name_);
-  const Id space = owned(H5Screate_simple(rank, now, most), H5Sclose, what);
+  const Id space = owned(H5Screate_simple(rank, extent_.data(), most.data()), H5Sclose, what);
   const Id create = owned(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
-  checked_status(H5Pset_chunk(create.get(), rank, chunk), what);
+  checked_status(H5Pset_chunk(create.get(), rank, chunk.data()), what);
   pending_.reserve(row_bytes_ * static_cast<std::size_t>(chunk_rows));
   dataset_ = owned(
       H5Dcreate2(parent.get(), name_.c_str(), type.file, space.get(), H5P_DEFAULT, create.get(), H5P_DEFAULT),
@@ -273,42 +280,73 @@ void Column::append_bytes(std::span<const std::byte> row, hid_t type) {
   pending_.insert(pending_.end(), row.begin(), row.end());
 }
 
+void Column::append_text(const std::string& text) {
+  if (H5Tis_variable_str(memory_type_.get()) <= 0)
+    throw Error(ErrorKind::kInternal, cat("dataset ", name_, ": does not hold text of any length"));
+  const char* pointer = texts_.emplace_back(c_text(text, cat("dataset ", name_))).c_str();
+  const auto bytes = std::as_bytes(std::span(&pointer, 1));
+  pending_.insert(pending_.end(), bytes.begin(), bytes.end());
+}
+
 void Column::write_pending() {
   if (pending_.empty()) return;
-  const auto count = static_cast<hsize_t>(pending_.size() / row_bytes_);
-  const int rank = width_ > 0 ? 2 : 1;
-  const hsize_t begin[] = {static_cast<hsize_t>(rows_), 0};
-  const hsize_t shape[] = {count, static_cast<hsize_t>(width_)};
-  const hsize_t extent[] = {begin[0] + count, static_cast<hsize_t>(width_)};
+  std::vector<hsize_t> begin(extent_.size(), 0), shape = extent_;
+  begin[0] = extent_[0];
+  shape[0] = static_cast<hsize_t>(pending_.size() / row_bytes_);
+  std::vector<hsize_t> extent = extent_;
+  extent[0] += shape[0];
   const std::string what = cat("dataset ", name_);
-  checked_status(H5Dset_extent(dataset_.get(), extent), what);
+  checked_status(H5Dset_extent(dataset_.get(), extent.data()), what);
   const Id target = owned(H5Dget_space(dataset_.get()), H5Sclose, what);
-  checked_status(H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, begin, nullptr, shape, nullptr), what);
-  const Id source = owned(H5Screate_simple(rank, shape, nullptr), H5Sclose, what);
+  checked_status(
+      H5Sselect_hyperslab(target.get(), H5S_SELECT_SET, begin.data(), nullptr, shape.data(), nullptr), what);
+  const Id source =
+      owned(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose, what);
   checked_status(
       H5Dwrite(dataset_.get(), memory_type_.get(), source.get(), target.get(), H5P_DEFAULT, pending_.data()),
       what);
-  rows_ += static_cast<std::int64_t>(count);
+  extent_ = extent;
   pending_.clear();
+  texts_.clear();
 }
 
 Table::Table(const Id& parent, const std::string& name, std::string row_label, std::int64_t chunk_rows)
-    : group_(create_group(parent, name)),
+    : group_(checked(H5Lexists(parent.get(), name.c_str(), H5P_DEFAULT), name) > 0
+                 ? open_group(parent, name)
+                 : create_group(parent, name)),
       name_(name),
       row_label_(std::move(row_label)),
       chunk_rows_(chunk_rows) {}
 
 Table& Table::add(const char* name, const ElementType& type, const char* unit, const char* description) {
-  columns_.emplace_back(group_, name, type, 0, chunk_rows_, About{unit, description, {row_label_}});
-  return *this;
+  return add_shaped(name, type, {}, {}, unit, description);
 }
 
 Table& Table::add_wide(const char* name, const ElementType& type, std::int64_t width, const char* label,
                        const char* unit, const char* description) {
+  return add_shaped(name, type, std::span(&width, 1), {label}, unit, description);
+}
+
+Table& Table::add_shaped(const char* name, const ElementType& type, std::span<const std::int64_t> row_shape,
+                         const std::vector<std::string>& labels, const char* unit, const char* description) {
   constexpr std::int64_t kChunkElements = 4096;
-  const std::int64_t rows = std::clamp<std::int64_t>(kChunkElements / width, 1, chunk_rows_);
-  columns_.emplace_back(group_, name, type, width, rows, About{unit, description, {row_label_, label}});
+  std::int64_t elements = 1;
+  for (const std::int64_t size : row_shape) elements *= size;
+  const std::int64_t rows = std::clamp<std::int64_t>(kChunkElements / elements, 1, chunk_rows_);
+  About about{unit, description, {row_label_}};
+  about.labels.insert(about.labels.end(), labels.begin(), labels.end());
+  columns_.emplace_back(group_, name, type, row_shape, row_shape.empty() ? chunk_rows_ : rows, about);
   return *this;
+}
+
+Table& Table::add_text(const char* name, const char* description) {
+  const Id type = text_type();
+  return add(name, {type.get(), type.get(), sizeof(char*)}, "text", description);
+}
+
+void Table::set_attribute(const char* column, const char* name, std::string_view text) {
+  for (const Column& candidate : columns_)
+    if (candidate.name() == column) hdf5::set_attribute(candidate.dataset(), name, text);
 }
 
 Column& Table::next() {

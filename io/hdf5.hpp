@@ -86,6 +86,7 @@ ElementType int64_type();
 ElementType uint64_type();
 ElementType int32_type();
 ElementType uint8_type();
+ElementType int8_type();
 ElementType float64_type();
 ElementType float32_type();
 // Fixed-length ASCII of kDigestChars characters without terminator.
@@ -110,8 +111,8 @@ hid_t native_type();
 // A dataset that grows by rows; rows wait in memory until write_pending().
 class Column {
  public:
-  // width 0: one element per row [rows]; else [rows, width].
-  Column(const Id& parent, std::string name, const ElementType& type, std::int64_t width,
+  // row_shape: of one row; empty: one element per row.
+  Column(const Id& parent, std::string name, const ElementType& type, std::span<const std::int64_t> row_shape,
          std::int64_t chunk_rows, const About& about);
 
   // One row; its elements must be of the dataset's own type. A digest is one text of 64 characters.
@@ -119,7 +120,11 @@ class Column {
   void append(std::span<const T> row) {
     append_bytes(std::as_bytes(row), native_type<T>());
   }
+  // One row of a dataset of variable-length text.
+  void append_text(const std::string& text);
   void write_pending();
+  const std::string& name() const { return name_; }
+  const Id& dataset() const { return dataset_; }
 
  private:
   void append_bytes(std::span<const std::byte> row, hid_t type);
@@ -127,21 +132,27 @@ class Column {
   std::string name_;
   Id dataset_, memory_type_;
   std::size_t row_bytes_;
-  std::int64_t width_;
-  std::int64_t rows_ = 0;
+  std::vector<hsize_t> extent_;  // rows so far, then the shape of a row
   std::vector<std::byte> pending_;
+  std::deque<std::string> texts_;  // what the pointers in pending_ lead to
 };
 
 // Columns of equal length in a group of their own. A row is given column by column, in the order they were
 // added.
 class Table {
  public:
-  // row_label: what a row is, in the dimension labels.
+  // row_label: what a row is, in the dimension labels. The group may be there already.
   Table(const Id& parent, const std::string& name, std::string row_label, std::int64_t chunk_rows);
 
   Table& add(const char* name, const ElementType& type, const char* unit, const char* description);
   Table& add_wide(const char* name, const ElementType& type, std::int64_t width, const char* label,
                   const char* unit, const char* description);
+  // Rows of any shape; labels: one word per dimension of a row.
+  Table& add_shaped(const char* name, const ElementType& type, std::span<const std::int64_t> row_shape,
+                    const std::vector<std::string>& labels, const char* unit, const char* description);
+  Table& add_text(const char* name, const char* description);
+  // An attribute of a column.
+  void set_attribute(const char* column, const char* name, std::string_view text);
   template <class T>
   Table& put(std::span<const T> values) {
     next().append(values);
@@ -150,6 +161,10 @@ class Table {
   template <class T>
   Table& put(const T& value) {
     return put(std::span<const T>(&value, 1));
+  }
+  Table& put_text(const std::string& text) {
+    next().append_text(text);
+    return *this;
   }
   void write_pending();  // throws kInternal in the middle of a row
   const Id& group() const { return group_; }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "io/hdf5.hpp"
+#include "io/observation_tables.hpp"
 #include "io/publish.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
@@ -153,19 +154,24 @@ struct TrajectoryWriter::State {
 
   // Rows of all tables, then the image of the file.
   void write_pending() {
-    for (auto* table : {&updates, &evals, &memory, &observed})
+    for (auto* table : {&updates, &evals, &memory, &observed, &norms, &load_memory})
       if (*table) (*table)->write_pending();
+    if (probe) probe->write_pending();
+    if (audits) audits->write_pending();
   }
 
   fs::path path;
   TrajectoryHeader header;
   double flush_s;
   Id file, provenance;
-  std::optional<hdf5::Table> updates, evals, memory, observed;
+  std::optional<hdf5::Table> updates, evals, memory, observed, norms, load_memory;
+  std::optional<ProbeTables> probe;
+  std::optional<AuditTable> audits;
   Id snapshots;
   std::vector<std::string> adapter_names;
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
-  std::int64_t last_update = 0, last_eval = -1;
+  std::int64_t n_base_tensors = 0;
+  std::int64_t last_update = 0, last_eval = -1, last_audit = 0;
   std::vector<std::int64_t> sample_ids;  // one padded row
   std::vector<std::byte> image;
   Clock::time_point start = Clock::now(), last_publication = start;
@@ -232,6 +238,8 @@ void TrajectoryWriter::set_load(std::span<const LoadRow> tensors, std::string_vi
   write_column(group, "rms", hdf5::float64_type(), rms,
                {"1", "root of the mean square of the elements", {"tensor"}});
   hdf5::write_text(group, "config", config, {"JSON", "the model's configuration as read"});
+  state_->n_base_tensors = static_cast<std::int64_t>(tensors.size());
+  if (state_->header.records_audits) state_->load_memory = load_memory_table(group);
 }
 
 void TrajectoryWriter::set_render(std::span<const RenderRow> train, std::span<const RenderRow> held_out,
@@ -295,11 +303,22 @@ void TrajectoryWriter::set_adapter(std::span<const std::string> names,
   const hsize_t dims[] = {names.size(), 2};
   hdf5::write_array(group, "shapes", hdf5::int64_type(), dims, flat.data(),
                     {"elements", "rows and columns", {"tensor", "dimension"}});
+  const auto n_tensors = static_cast<std::int64_t>(names.size());
+  if (s.header.records_norms) s.norms = norm_table(s.file, n_tensors);
+  if (s.header.records_audits) s.audits.emplace(s.file, n_tensors);
   if (!s.header.records_observed) return;
   s.observed.emplace(s.file, "observed", "observation", kEvalChunk);
   s.observed->add("step", hdf5::int64_type(), "updates", "update observed")
-      .add_wide("tensor_grad_norm", hdf5::float64_type(), static_cast<std::int64_t>(names.size()), "tensor",
-                "nat/token", "2-norm of each adapter tensor's gradient before clipping");
+      .add_wide("tensor_grad_norm", hdf5::float64_type(), n_tensors, "tensor", "nat/token",
+                "2-norm of each adapter tensor's gradient before clipping");
+}
+
+void TrajectoryWriter::set_probe(const ProbeTokens& tokens, std::int64_t n_layers) {
+  if (!state_->evals) misused("a probe, but the header says there are no evaluations");
+  if (tokens.size() < 1 || tokens.size() > kMostProbeTokens || tokens.sample.size() != tokens.target.size() ||
+      tokens.position.size() != tokens.target.size())
+    misused(cat("/probe: of ", tokens.size(), " tokens, or lists of unequal lengths"));
+  state_->probe.emplace(state_->file, tokens, n_layers);
 }
 
 void TrajectoryWriter::set_provenance(const std::string& name, const std::string& value) {
@@ -355,6 +374,8 @@ void TrajectoryWriter::append_eval(const EvalRow& row) {
       .put(row.seconds)
       .put(std::span<const char>(row.adapter_digest));
   s.memory->put(row.host_bytes).put(row.device_bytes);
+  if (s.probe) s.probe->append(row.probe);
+  if (s.norms) s.norms->put(row.norms.ba_norm).put(row.norms.update_norm);
 }
 
 void TrajectoryWriter::set_loss_adapter_off(double start, double end) {
@@ -368,6 +389,25 @@ void TrajectoryWriter::append_observed(std::int64_t step, std::span<const double
   if (!state_->observed)
     misused("an observation, but the header says there are none, or set_adapter is missing");
   state_->observed->put(step).put(tensor_grad_norm);
+}
+
+void TrajectoryWriter::append_audit(const AuditRow& row) {
+  auto& s = *state_;
+  if (!s.audits) misused("an audit, but the header says there are none, or set_adapter is missing");
+  if (row.step < s.last_audit) misused(cat("audit of ", row.step, " after that of ", s.last_audit));
+  if ((row.scope == AuditScope::kBatch) != (row.micro_batch < 0))
+    misused(cat("audit of ", row.step, ": micro-batch ", row.micro_batch, " does not fit its scope"));
+  s.last_audit = row.step;
+  s.audits->append(row);
+}
+
+void TrajectoryWriter::append_load_memory(std::int64_t step, std::int64_t row, const std::string& digest) {
+  auto& s = *state_;
+  if (!s.load_memory) misused("weights in memory, but the header says there are no audits, or no set_load");
+  if (row < 0 || row >= s.n_base_tensors)
+    misused(cat("/load/memory: tensor ", row, " of ", s.n_base_tensors));
+  check_digest(digest, "/load/memory");
+  s.load_memory->put(step).put(row).put(std::span<const char>(digest));
 }
 
 void TrajectoryWriter::write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts) {

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "io/observations.hpp"
 #include "io/samples.hpp"
 
 namespace tandem {
@@ -33,6 +34,8 @@ struct TrajectoryHeader {
   bool records_updates = true;    // /update exists
   bool records_eval = true;       // /eval and /memory exist
   bool records_observed = false;  // /observed exists; needs set_adapter
+  bool records_norms = false;     // /activation/{ba_norm, update_norm} exist; needs set_adapter
+  bool records_audits = false;    // /audit and /load/memory exist; needs set_adapter and set_load
 };
 
 // /load, level 2: one base tensor as read.
@@ -73,6 +76,8 @@ struct EvalRow {
   double loss = 0.0, seconds = 0.0;
   std::string adapter_digest;                     // 64 characters
   std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; go to /memory
+  ProbeRow probe;                                 // looked at where set_probe was called
+  NormRow norms;                                  // looked at where the header's records_norms is set
 };
 
 // One part of a snapshot: a flat tensor per adapter tensor, in the order of /adapter/names.
@@ -99,6 +104,8 @@ class TrajectoryWriter {
   // Names "<module>.lora_A.weight" ... and [rows, cols], in the order of every per-tensor column.
   void set_adapter(std::span<const std::string> names,
                    std::span<const std::pair<std::int64_t, std::int64_t>> shapes);
+  // /probe, and /activation/{rms, absmax} of that many layers.
+  void set_probe(const ProbeTokens& tokens, std::int64_t n_layers);
   // Adds or replaces one attribute of /provenance, at any time.
   void set_provenance(const std::string& name, const std::string& value);
   void set_provenance(const std::string& name, std::int64_t value);
@@ -110,6 +117,10 @@ class TrajectoryWriter {
   void set_loss_adapter_off(double start, double end = std::numeric_limits<double>::quiet_NaN());
   // tensor_grad_norm [P].
   void append_observed(std::int64_t step, std::span<const double> tensor_grad_norm);
+  // Steps do not descend.
+  void append_audit(const AuditRow& row);
+  // /load/memory: tensor `row` of set_load as it lies in memory after update `step`.
+  void append_load_memory(std::int64_t step, std::int64_t row, const std::string& digest);
   // Publishes FILE's stem + ".snapshots/<step>.h5" and links it as /snapshot/<step>. Needs set_adapter.
   void write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts);
 

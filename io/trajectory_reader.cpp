@@ -26,36 +26,52 @@ using Dims = std::vector<std::int64_t>;
   throw Error(ErrorKind::kInput, cat(where, ": ", what));
 }
 
+// The second extent of a two-dimensional dataset; 0 where it is absent.
+std::int64_t width_of(const Node& group, const char* name) {
+  if (!group.has(name)) return 0;
+  const Dims dims = group.shape(name);
+  if (dims.size() != 2 || dims[1] < 1) refuse(group.where() + name, "is not two-dimensional");
+  return dims[1];
+}
+
 // Reads the columns of one group and holds them to one number of rows; a column that is absent stays empty.
 class TableReader {
  public:
   explicit TableReader(const Node& group) : group_(group) {}
 
-  TableReader& read(const char* name, std::vector<double>& out, std::int64_t width = 0) {
-    return take(name, width, out, [&](Dims& dims) { return group_.doubles(name, dims); });
+  // row_shape: of one row; empty: one element per row.
+  TableReader& read(const char* name, std::vector<double>& out, const Dims& row_shape = {}) {
+    return take(name, row_shape, out, [&](Dims& dims) { return group_.doubles(name, dims); });
   }
-  TableReader& read(const char* name, std::vector<std::int64_t>& out, std::int64_t width = 0) {
-    return take(name, width, out, [&](Dims& dims) { return group_.ints(name, dims); });
+  TableReader& read(const char* name, std::vector<std::int64_t>& out, const Dims& row_shape = {}) {
+    return take(name, row_shape, out, [&](Dims& dims) { return group_.ints(name, dims); });
   }
   TableReader& read(const char* name, std::vector<std::uint64_t>& out) {
-    return take(name, 0, out, [&](Dims& dims) { return group_.uints(name, dims); });
+    return take(name, {}, out, [&](Dims& dims) { return group_.uints(name, dims); });
   }
   TableReader& read(const char* name, std::vector<std::string>& out) {
-    return take(name, 0, out, [&](Dims& dims) { return group_.texts(name, dims); });
+    return take(name, {}, out, [&](Dims& dims) { return group_.texts(name, dims); });
+  }
+  // A dataset [rows, columns]; returns its columns, 0 where it is absent.
+  std::int64_t read_wide(const char* name, std::vector<double>& out) {
+    const std::int64_t width = width_of(group_, name);
+    if (width > 0) read(name, out, {width});
+    return width;
   }
   std::int64_t rows() const { return rows_ < 0 ? 0 : rows_; }
 
  private:
-  // width 0: one element per row.
   template <class T, class Get>
-  TableReader& take(const char* name, std::int64_t width, std::vector<T>& out, Get&& get) {
+  TableReader& take(const char* name, const Dims& row_shape, std::vector<T>& out, Get&& get) {
     if (!group_.has(name)) return *this;
     Dims dims;
     out = get(dims);
-    const bool fits = width > 0 ? dims.size() == 2 && dims[1] == width : dims.size() == 1;
-    if (!fits)
+    if (dims.empty() || !std::equal(dims.begin() + 1, dims.end(), row_shape.begin(), row_shape.end())) {
+      std::string wanted;
+      for (const std::int64_t size : row_shape) wanted += cat(", ", size);
       refuse(group_.where() + name,
-             width > 0 ? cat("is not [rows, ", width, "]") : "is not one value per row");
+             row_shape.empty() ? "is not one value per row" : cat("is not [rows", wanted, "]"));
+    }
     if (rows_ >= 0 && dims[0] != rows_)
       refuse(group_.where() + name, cat("has ", dims[0], " rows, other columns of its table have ", rows_));
     rows_ = dims[0];
@@ -72,14 +88,6 @@ void check_ascending(const Node& group, const std::vector<std::int64_t>& step) {
       refuse(group.where() + "step", cat("row ", i, " is step ", step[i], " after step ", step[i - 1]));
 }
 
-// The second extent of a two-dimensional dataset; 0 where it is absent.
-std::int64_t width_of(const Node& group, const char* name) {
-  if (!group.has(name)) return 0;
-  const Dims dims = group.shape(name);
-  if (dims.size() != 2 || dims[1] < 1) refuse(group.where() + name, "is not two-dimensional");
-  return dims[1];
-}
-
 Trajectory::Load read_load(const Node& group) {
   Trajectory::Load load;
   std::vector<std::int64_t> shapes;
@@ -87,7 +95,7 @@ Trajectory::Load read_load(const Node& group) {
   TableReader table(group);
   table.read("name", load.name).read("digest", load.digest).read("dtype", load.dtype).read("mean", load.mean);
   table.read("rms", load.rms);
-  if (width > 0) table.read("shape", shapes, width);
+  if (width > 0) table.read("shape", shapes, {width});
   if (width > 0)
     for (std::int64_t i = 0; i < table.rows(); ++i) {
       auto& shape = load.shape.emplace_back();
@@ -96,6 +104,13 @@ Trajectory::Load read_load(const Node& group) {
           shape.push_back(size);
     }
   load.config = group.text("config").value_or("");
+  if (const auto memory = group.group("memory")) {
+    auto& out = load.memory.emplace();
+    TableReader(*memory).read("step", out.step).read("tensor", out.tensor).read("digest", out.digest);
+    for (const std::int64_t row : out.tensor)
+      if (row < 0 || row >= static_cast<std::int64_t>(load.name.size()))
+        refuse(memory->where() + "tensor", cat("names tensor ", row, " of ", load.name.size()));
+  }
   return load;
 }
 
@@ -114,7 +129,7 @@ Trajectory::Render read_render(const Node& group) {
 Trajectory::AdapterNames read_adapter_names(const Node& group) {
   Trajectory::AdapterNames adapter;
   std::vector<std::int64_t> shapes;
-  TableReader(group).read("names", adapter.names).read("shapes", shapes, 2);
+  TableReader(group).read("names", adapter.names).read("shapes", shapes, {2});
   for (std::size_t i = 0; i + 1 < shapes.size(); i += 2)
     adapter.shapes.emplace_back(shapes[i], shapes[i + 1]);
   return adapter;
@@ -135,7 +150,7 @@ Trajectory::Updates read_updates(const Node& group) {
       .read("seconds", updates.seconds)
       .read("adapter_checksum", updates.adapter_checksum);
   updates.batch_global = width_of(group, "sample_ids");
-  if (updates.batch_global > 0) table.read("sample_ids", updates.sample_ids, updates.batch_global);
+  if (updates.batch_global > 0) table.read("sample_ids", updates.sample_ids, {updates.batch_global});
   updates.rows = table.rows();
   check_ascending(group, updates.step);
   return updates;
@@ -145,8 +160,7 @@ Trajectory::Observed read_observed(const Node& group) {
   Trajectory::Observed observed;
   TableReader table(group);
   table.read("step", observed.step);
-  if (const auto width = width_of(group, "tensor_grad_norm"); width > 0)
-    table.read("tensor_grad_norm", observed.tensor_grad_norm, width);
+  table.read_wide("tensor_grad_norm", observed.tensor_grad_norm);
   observed.rows = table.rows();
   check_ascending(group, observed.step);
   return observed;
@@ -166,13 +180,71 @@ Trajectory::Evals read_evals(const Node& group) {
   return evals;
 }
 
-// The verdicts are not read yet, but an unknown one means a file this program does not understand.
-void check_audit(const Node& group) {
-  constexpr std::int64_t kMostVerdict = 4;
+Trajectory::Probe read_probe(const Node& group) {
+  Trajectory::Probe probe;
+  TableReader(group)
+      .read("sample", probe.tokens.sample)
+      .read("position", probe.tokens.position)
+      .read("target", probe.tokens.target);
+  const std::int64_t k = probe.tokens.size();
+  TableReader table(group);
+  table.read("nll", probe.nll, {k}).read("target_logit", probe.target_logit, {k});
+  table.read("topk_id", probe.topk_id, {k, kTopLogits}).read("topk_logit", probe.topk_logit, {k, kTopLogits});
+  probe.rows = table.rows();
+  return probe;
+}
+
+Trajectory::Activations read_activations(const Node& group) {
+  Trajectory::Activations out;
+  TableReader table(group);
+  out.n_layers = table.read_wide("rms", out.rms);
+  if (out.n_layers > 0) table.read("absmax", out.absmax, {out.n_layers});
+  out.n_modules = table.read_wide("ba_norm", out.ba_norm);
+  out.n_tensors = table.read_wide("update_norm", out.update_norm);
+  out.rows = table.rows();
+  return out;
+}
+
+// The values of an enumeration 0..last; another one means a file that this program does not understand.
+template <class Enum>
+std::vector<Enum> read_enumeration(const Node& group, const char* name, Enum last, const char* what) {
   Dims dims;
-  for (const auto verdict : group.ints("verdict", dims))
-    if (verdict < 0 || verdict > kMostVerdict)
-      refuse(group.where() + "verdict", cat("holds ", verdict, ", a verdict this program does not know"));
+  std::vector<Enum> values;
+  for (const std::int64_t value : group.ints(name, dims)) {
+    if (value < 0 || value > static_cast<std::int64_t>(last))
+      refuse(group.where() + name, cat("holds ", value, ", ", what, " this program does not know"));
+    values.push_back(static_cast<Enum>(value));
+  }
+  return values;
+}
+
+Trajectory::Audits read_audits(const Node& group) {
+  Trajectory::Audits audits;
+  TableReader table(group);
+  std::vector<std::int64_t> verdict, scope;
+  table.read("step", audits.step)
+      .read("micro_batch", audits.micro_batch)
+      .read("loss_error", audits.loss_error)
+      .read("norm_error", audits.norm_error)
+      .read("scope", scope)
+      .read("verdict", verdict)
+      .read("note", audits.note);
+  audits.scope = read_enumeration(group, "scope", AuditScope::kMicroBatch, "a scope");
+  audits.verdict = read_enumeration(group, "verdict", Verdict::kSkipped, "a verdict");
+  for (const auto& [name, column] :
+       {std::pair("relative_error", &audits.relative_error), std::pair("projection", &audits.projection),
+        std::pair("bound", &audits.bound), std::pair("optimizer_error", &audits.optimizer_error)}) {
+    const std::int64_t width = table.read_wide(name, *column);
+    if (width > 0 && audits.n_tensors > 0 && width != audits.n_tensors)
+      refuse(group.where() + name, cat("has ", width, " columns, others have ", audits.n_tensors));
+    audits.n_tensors = std::max(audits.n_tensors, width);
+  }
+  audits.rows = table.rows();
+  for (std::size_t i = 1; i < audits.step.size(); ++i)
+    if (audits.step[i] < audits.step[i - 1])
+      refuse(group.where() + "step",
+             cat("row ", i, " is step ", audits.step[i], " after step ", audits.step[i - 1]));
+  return audits;
 }
 
 void read_snapshots(const Node& group, Trajectory& out) {
@@ -233,7 +305,9 @@ Trajectory read_trajectory(const std::filesystem::path& file) {
   if (const auto group = root.group("update")) out.updates = read_updates(*group);
   if (const auto group = root.group("observed")) out.observed = read_observed(*group);
   if (const auto group = root.group("eval")) out.evals = read_evals(*group);
-  if (const auto group = root.group("audit")) check_audit(*group);
+  if (const auto group = root.group("probe")) out.probe = read_probe(*group);
+  if (const auto group = root.group("activation")) out.activations = read_activations(*group);
+  if (const auto group = root.group("audit")) out.audits = read_audits(*group);
   if (const auto group = root.group("memory")) {
     auto& memory = out.memory.emplace();
     TableReader(*group).read("host_bytes", memory.host_bytes).read("device_bytes", memory.device_bytes);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/observations.hpp"
+
 namespace tandem {
 
 // Everything a file holds. A part that is absent is nullopt; a column that is absent in a part with rows is
@@ -27,6 +29,12 @@ struct Trajectory {
     std::vector<std::vector<std::int64_t>> shape;  // without the -1
     std::vector<double> mean, rms;
     std::string config;
+    // Readings of the weights in memory: after which update, which tensor (a row above), its digest.
+    struct Memory {
+      std::vector<std::int64_t> step, tensor;
+      std::vector<std::string> digest;
+    };
+    std::optional<Memory> memory;
   };
   struct Render {
     std::vector<std::string> digest;
@@ -60,6 +68,28 @@ struct Trajectory {
   struct Memory {
     std::vector<std::int64_t> host_bytes, device_bytes;  // [E]
   };
+  struct Probe {
+    std::int64_t rows = 0;
+    ProbeTokens tokens;                     // [K]
+    std::vector<double> nll, target_logit;  // [rows, K]
+    std::vector<std::int64_t> topk_id;      // [rows, K, kTopLogits]
+    std::vector<double> topk_logit;
+  };
+  struct Activations {
+    std::int64_t rows = 0, n_layers = 0, n_modules = 0, n_tensors = 0;  // 0: no such column
+    std::vector<double> rms, absmax;                                    // [rows, n_layers]
+    std::vector<double> ba_norm;                                        // [rows, n_modules]
+    std::vector<double> update_norm;                                    // [rows, n_tensors]
+  };
+  struct Audits {
+    std::int64_t rows = 0, n_tensors = 0;
+    std::vector<std::int64_t> step, micro_batch;
+    std::vector<AuditScope> scope;
+    std::vector<double> loss_error, norm_error;
+    std::vector<double> relative_error, projection, bound, optimizer_error;  // [rows, n_tensors]
+    std::vector<Verdict> verdict;
+    std::vector<std::string> note;
+  };
   std::optional<Load> load;
   std::optional<Render> render;
   std::optional<AdapterNames> adapter;
@@ -67,6 +97,9 @@ struct Trajectory {
   std::optional<Observed> observed;
   std::optional<Evals> evals;
   std::optional<Memory> memory;
+  std::optional<Probe> probe;
+  std::optional<Activations> activations;
+  std::optional<Audits> audits;
   std::vector<std::string> parts;  // every group the file holds, those unknown to this reader too
   // Snapshots: step and file (as linked, made absolute by the folder of `path`).
   std::vector<std::pair<std::int64_t, std::filesystem::path>> snapshots;

@@ -154,9 +154,10 @@ std::size_t Transformer::planned_bytes(std::int64_t n_recomputed) const {
 
 // ---- passes ----
 
-void Transformer::evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll) {
+void Transformer::evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll,
+                           PassObserver* observer) {
   if (batch.n_scored() == 0) return;
-  const Pass pass{adapter, batch, false, {}};
+  const Pass pass{adapter, batch, false, {}, observer};
   forward(pass);
   loss(pass, nll);
 }
@@ -206,8 +207,11 @@ void Transformer::forward(const Pass& pass) {
   const std::size_t mark = arena_.mark();
   const ForwardScratch s = take_forward(arena_, pass.batch.n_tokens());
   gather_rows(ctx_, layer(pass, 0).x, weights_.embedding(), pass.batch.ids);
-  for (std::int64_t l = 0; l < config_.n_layers; ++l)
-    forward_layer(pass, l, s, l + 1 < config_.n_layers ? layer(pass, l + 1).x : acts_.x_final);
+  for (std::int64_t l = 0; l < config_.n_layers; ++l) {
+    const Matrix next = l + 1 < config_.n_layers ? layer(pass, l + 1).x : acts_.x_final;
+    forward_layer(pass, l, s, next);
+    if (pass.observer) pass.observer->after_layer(l, next);
+  }
   arena_.release(mark);
 }
 
@@ -274,6 +278,7 @@ void Transformer::loss(const Pass& pass, std::span<float> nll) {
     const Matrix logits = s.logits.row_range(0, end - begin);
     const auto at = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
     product(ctx_, logits, {}, {{s.xn.row_range(begin, end), Op::kPlain, weights_.head(), Op::kTransposed}});
+    if (pass.observer) pass.observer->logits_of(begin, logits);
     cross_entropy(ctx_, nll.subspan(at, count), logits, target.subspan(at, count), pass.keep);
     if (pass.keep)
       product(ctx_, s.dxn.row_range(begin, end), {}, {{logits, Op::kPlain, weights_.head(), Op::kPlain}});

@@ -19,6 +19,7 @@
 #include "src/model/config.hpp"
 #include "src/model/lora.hpp"
 #include "src/model/micro_batch.hpp"
+#include "src/model/pass_observer.hpp"
 #include "src/model/weights.hpp"
 
 namespace tandem {
@@ -45,8 +46,10 @@ class Transformer {
   std::size_t planned_bytes(std::int64_t n_recomputed) const;
   void allocate(std::int64_t n_recomputed = 0);
 
-  // nll[n] of each scored token. adapter: flat array of the layout, or empty: the base model alone.
-  void evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll);
+  // nll[n] of each scored token. adapter: flat array of the layout, or empty: the base model alone. observer:
+  // may be none.
+  void evaluate(std::span<const float> adapter, const MicroBatch& batch, std::span<float> nll,
+                PassObserver* observer = nullptr);
 
   // logits[n,:] that each scored token is predicted by. logits [N,V], overwritten.
   void logits(std::span<const float> adapter, const MicroBatch& batch, Matrix logits);
@@ -84,6 +87,7 @@ class Transformer {
     const MicroBatch& batch;
     bool keep;  // for backward
     std::span<float> grad;
+    PassObserver* observer = nullptr;
   };
 
   template <class Memory>

@@ -233,6 +233,13 @@ std::vector<Key> make_table() {
        .unit = "updates",
        .help = "updates between gradient norms per tensor in the trajectory; 0: none",
        .range = between(0, kMaxCount)},
+      {.name = "observe.probe",
+       .key_class = kExecution,
+       .field = +[](Config& c) { return &c.execution.observe_probe; },
+       .unit = "tokens",
+       .help =
+           "held-out tokens whose loss, 8 largest logits and activations every evaluation records; 0: none",
+       .range = between(0, 512)},
       {.name = "memory.limit",
        .key_class = kExecution,
        .field = +[](Config& c) { return &c.execution.memory_limit; },

@@ -54,9 +54,10 @@ struct Execution {
   std::int64_t mirror_every = 0;            // updates; 0 = off
   std::int64_t snapshot_every = 0;          // updates; 0 = off
   std::vector<std::string> snapshot_what = {"adapter", "m", "v", "gradient"};  // always in this order
-  std::int64_t observe_every = 10;  // updates between the per-tensor rows of the trajectory; 0 = off
-  double memory_limit = 0.0;        // GiB of host memory for the ranks of one node; 0: what the node has
-  std::int64_t threads = 0;         // per rank; 0: the rank's share of its node's CPUs
+  std::int64_t observe_every = 10;   // updates between the per-tensor rows of the trajectory; 0 = off
+  std::int64_t observe_probe = 512;  // held-out tokens whose predictions evaluations record; 0 = none
+  double memory_limit = 0.0;         // GiB of host memory for the ranks of one node; 0: what the node has
+  std::int64_t threads = 0;          // per rank; 0: the rank's share of its node's CPUs
 
   // Facts of a run rather than keys; `train` fills them in before it writes the execution's text. 0 and "":
   // not known.

@@ -37,7 +37,7 @@ RunSummary Loop::run() {
   }
   for (std::int64_t t = 1; t <= last; ++t) {
     update(t);
-    if (evaluates_ && (t % config_.spec.eval_every == 0 || t == last)) evaluate(t);
+    if (evaluated(t)) evaluate(t);
   }
   if (evaluates_) {
     const double off_after = trainer_.evaluate(false).loss();
@@ -52,12 +52,16 @@ RunSummary Loop::run() {
   return summary_;
 }
 
+bool Loop::evaluated(std::int64_t t) const {
+  return evaluates_ && (t % config_.spec.eval_every == 0 || t == config_.spec.train_updates);
+}
+
 void Loop::update(std::int64_t t) {
   const double start = now_s();
   UpdateResult result = trainer_.compute_gradient(t);
   const std::int64_t every = config_.execution.snapshot_every;
   if (recorder_ && every > 0 && t % every == 0) recorder_->snapshot(t, trainer_);
-  trainer_.step(t, result);
+  trainer_.step(t, result, evaluated(t));
   const double seconds = now_s() - start;
   summary_.seconds += seconds;
   summary_.tokens += result.n_tokens;

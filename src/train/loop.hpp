@@ -25,6 +25,7 @@ class Loop {
  private:
   void update(std::int64_t t);
   void evaluate(std::int64_t t);
+  bool evaluated(std::int64_t t) const;  // t >= 1
   std::string progress_text(std::int64_t t, const UpdateResult& result) const;
 
   const Config& config_;

@@ -18,6 +18,7 @@ TrajectoryHeader header_of(const Config& config, const RunInputs& inputs,
   header.provenance = provenance;
   header.records_eval = inputs.held_out.samples.size() > 0;
   header.records_observed = config.execution.observe_every > 0;
+  header.records_norms = header.records_eval;
   return header;
 }
 
@@ -34,7 +35,7 @@ AdapterConfig adapter_config(const RunSpec& spec) {
 }
 
 Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs,
-                   const Weights& weights, const LoraLayout& lora,
+                   const Weights& weights, const LoraLayout& lora, const std::optional<Probe>& probe,
                    const std::map<std::string, std::string>& provenance)
     : folder_(folder),
       config_(config),
@@ -42,6 +43,7 @@ Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInput
       writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s) {
   writer_.set_load(weights.load_rows(), inputs.config.echo());
   writer_.set_render(inputs.train.samples, inputs.held_out.samples, inputs.train.report.template_digest);
+  if (probe) writer_.set_probe(probe->tokens(), inputs.config.n_layers);
   std::vector<std::string> names;
   std::vector<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const LoraTensor& tensor : lora.tensors()) {
@@ -93,6 +95,8 @@ void Recorder::evaluation(std::int64_t t, const EvalResult& result, Trainer& tra
   row.seconds = seconds;
   row.adapter_digest = adapter_digest(lora_.views(trainer.adapter()));
   row.host_bytes = host_bytes;
+  if (trainer.probe()) row.probe = trainer.probe()->row();
+  row.norms = {trainer.ba_norms(), trainer.update_norms()};
   writer_.append_eval(row);
   if (t > 0) save_adapter(trainer);
   writer_.publish();

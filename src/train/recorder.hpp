@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "io/adapter.hpp"
@@ -21,7 +22,8 @@ AdapterConfig adapter_config(const RunSpec& spec);
 class Recorder {
  public:
   Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,
-           const LoraLayout& lora, const std::map<std::string, std::string>& provenance);
+           const LoraLayout& lora, const std::optional<Probe>& probe,
+           const std::map<std::string, std::string>& provenance);
 
   void update(std::int64_t t, const UpdateResult& result, const Trainer& trainer, double seconds);
   // Before the step of update t: what that update started from, and its gradient.

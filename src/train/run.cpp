@@ -159,7 +159,8 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     std::string names;
     for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
     provenance["hosts"] = names;
-    auto made = std::make_unique<Recorder>(folder, config, inputs, weights, lora, provenance);
+    auto made =
+        std::make_unique<Recorder>(folder, config, inputs, weights, lora, trainer->probe(), provenance);
     made->publish();  // so a place that takes no files is known before the first update
     return made;
   });

@@ -11,6 +11,7 @@
 #include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/train/adapter_norms.hpp"
 #include "src/train/batch_limits.hpp"
 #include "src/train/deal.hpp"
 #include "src/train/schedule.hpp"
@@ -31,6 +32,8 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
       model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro),
              {spec.lora_dropout, spec.seed_dropout}),
       tensor_norms_(lora.tensors().size()),
+      update_norms_(lora.tensors().size()),
+      ba_norms_(lora.tensors().size() / 2),
       held_out_ids_(static_cast<std::size_t>(held_out.size())) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   arena_ = Arena(state_bytes(lora, limits), "adapter, moments and gradient");
@@ -38,6 +41,9 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
   model_.allocate(n_recomputed);
   micro_batch_.reserve(std::max(limits.train_tokens, limits.eval_tokens), execution.batch_micro);
   std::iota(held_out_ids_.begin(), held_out_ids_.end(), std::int64_t{0});
+  if (limits.eval_scored > 0 && execution.observe_probe > 0)
+    probe_.emplace(ctx, held_out, execution.observe_probe, execution.batch_micro, config.n_layers,
+                   config.hidden);
 }
 
 void Trainer::take_state(const BatchLimits& limits) {
@@ -47,6 +53,9 @@ void Trainer::take_state(const BatchLimits& limits) {
   v_ = arena_.take<float>(n);
   gradient_ = arena_.take<float>(n);
   nll_ = arena_.take<float>(std::max(limits.train_scored, limits.eval_scored));
+  const std::size_t mark = arena_.mark();
+  before_ = arena_.take<float>(n);
+  arena_.release(mark);
   sum_ = {arena_.take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
 }
 
@@ -147,19 +156,28 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   return result;
 }
 
-void Trainer::step(std::int64_t t, UpdateResult& result) {
+void Trainer::step(std::int64_t t, UpdateResult& result, bool observed) {
+  if (observed) std::copy(p_.begin(), p_.end(), before_.begin());
   if (result.n_targets > 0) {
     ++steps_made_;
     adamw(ctx_, p_, m_, v_, gradient_,
           {result.lr, spec_.optim_beta1, spec_.optim_beta2, spec_.optim_eps, spec_.optim_weight_decay,
            result.clip, steps_made_});
   }
+  if (observed) change_norms(ctx_, update_norms_, lora_, p_, before_);
   result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
   require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
 }
 
+std::span<const double> Trainer::ba_norms() {
+  tandem::ba_norms(ctx_, ba_norms_, lora_, p_);
+  return ba_norms_;
+}
+
 EvalResult Trainer::evaluate(bool with_adapter) {
   EvalResult result;
+  Probe* const probe = with_adapter && probe_ ? &*probe_ : nullptr;
+  if (probe) probe->clear();
   std::array<std::int64_t, ExactSumView::n_limbs(1)> limbs{};
   const ExactSumView sum{limbs.data(), 1};
   const std::int64_t micro = execution_.batch_micro;
@@ -178,8 +196,11 @@ EvalResult Trainer::evaluate(bool with_adapter) {
       micro_batch_.pack(held_out_,
                         std::span(held_out_ids_)
                             .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+      PassObserver* const observer =
+          probe ? probe->watch(static_cast<std::int64_t>(j), micro_batch_) : nullptr;
       model_.evaluate(with_adapter ? std::span<const float>(p_) : std::span<const float>(), micro_batch_,
-                      nll_);
+                      nll_, observer);
+      if (observer) probe->take_nll(nll_);
       const double nll = nll_sum();
       if (!exact_sum_add(sum, 0, nll))
         throw Error(ErrorKind::kInternal,
@@ -189,6 +210,7 @@ EvalResult Trainer::evaluate(bool with_adapter) {
   });
   (void)all_reduce_exact(
       comm_, sum, "evaluation", [](std::int64_t) { return std::string("the held-out loss"); }, 1);
+  if (probe) probe->gather(comm_);
   result.nll_sum = exact_sum_value(sum, 0);
   for (std::int64_t i = 0; i < held_out_.size(); ++i) result.n_tokens += held_out_.n_scored(i);
   return result;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "src/model/transformer.hpp"
 #include "src/spec/run_spec.hpp"
 #include "src/train/order.hpp"
+#include "src/train/probe.hpp"
 
 namespace tandem {
 
@@ -48,8 +50,10 @@ class Trainer {
   // yet.
   UpdateResult compute_gradient(std::int64_t t);
   // Clip and AdamW with what compute_gradient(t) gave; fills in the adapter's checksum, equal on all ranks.
-  void step(std::int64_t t, UpdateResult& result);
+  // observed: update_norms() are those of this update then.
+  void step(std::int64_t t, UpdateResult& result, bool observed = false);
 
+  // With the adapter, probe() shows what there was to see.
   EvalResult evaluate(bool with_adapter);
 
   std::int64_t steps_made() const { return steps_made_; }
@@ -58,6 +62,12 @@ class Trainer {
   std::span<const float> v() const { return v_; }
   std::span<const float> gradient() const { return gradient_; }           // divided by the count, not clipped
   std::span<const double> tensor_norms() const { return tensor_norms_; }  // 2-norm of each tensor's gradient
+  // 2-norm of the change of each tensor in the last observed step; 0 before the first.
+  std::span<const double> update_norms() const { return update_norms_; }
+  // Frobenius norm of s B A of each module, of the adapter as it is (adapter_norms.hpp).
+  std::span<const double> ba_norms();
+  // Where execution asks for one and the held-out set has something to score.
+  const std::optional<Probe>& probe() const { return probe_; }
 
  private:
   void take_state(const BatchLimits& limits);
@@ -78,8 +88,10 @@ class Trainer {
 
   Arena arena_;
   std::span<float> p_, m_, v_, gradient_, nll_;
-  ExactSumView sum_;  // the gradient's elements, then the nll sum
-  std::vector<double> tensor_norms_;
+  ExactSumView sum_;         // the gradient's elements, then the nll sum
+  std::span<float> before_;  // the adapter before a step, in the memory of sum_, which is not needed then
+  std::vector<double> tensor_norms_, update_norms_, ba_norms_;
+  std::optional<Probe> probe_;
   MicroBatch micro_batch_;
   std::vector<int> owner_;
   std::vector<std::int64_t> held_out_ids_;

@@ -155,6 +155,7 @@ TEST(CanonicalText, OfAnExecutionNamesTheRunsFacts) {
             "memory.limit = 0.0\n"
             "mirror.every = 0\n"
             "observe.every = 10\n"
+            "observe.probe = 512\n"
             "precision = \"f32\"\n"
             "ranks = 2\n"
             "snapshot.every = 0\n"
