@@ -76,8 +76,8 @@ struct EvalRow {
   double loss = 0.0, seconds = 0.0;
   std::string adapter_digest;                     // 64 characters
   std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; go to /memory
-  ProbeRow probe;                                 // looked at where set_probe was called
-  NormRow norms;                                  // looked at where the header's records_norms is set
+  ProbeRow probe = {};                            // looked at where set_probe was called
+  NormRow norms = {};                             // looked at where the header's records_norms is set
 };
 
 // One part of a snapshot: a flat tensor per adapter tensor, in the order of /adapter/names.

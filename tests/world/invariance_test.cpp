@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "io/trajectory_reader.hpp"
+#include "src/base/error.hpp"
 #include "src/base/random.hpp"
 #include "src/base/text.hpp"
 #include "src/train/order.hpp"
@@ -102,10 +103,26 @@ class WorldInvariance : public testing::Test {
     for (const std::string& name : names) {
       const FileComparison result = compare_hdf5(a / name, b / name, may_differ);
       if (name == "native.h5") {
-        for (const char* path :
-             {"/update/loss", "/update/grad_norm", "/update/clip", "/update/checksum",
-              "/update/adapter_checksum", "/update/sample_ids", "/eval/nll_sum", "/eval/adapter_digest",
-              "/observed/tensor_grad_norm", "/render/digest", "/load/digest"}) {
+        for (const char* path : {"/update/loss",
+                                 "/update/grad_norm",
+                                 "/update/clip",
+                                 "/update/checksum",
+                                 "/update/adapter_checksum",
+                                 "/update/sample_ids",
+                                 "/eval/nll_sum",
+                                 "/eval/adapter_digest",
+                                 "/observed/tensor_grad_norm",
+                                 "/probe/sample",
+                                 "/probe/nll",
+                                 "/probe/target_logit",
+                                 "/probe/topk_id",
+                                 "/probe/topk_logit",
+                                 "/activation/rms",
+                                 "/activation/absmax",
+                                 "/activation/ba_norm",
+                                 "/activation/update_norm",
+                                 "/render/digest",
+                                 "/load/digest"}) {
           EXPECT_NE(std::find(result.compared.begin(), result.compared.end(), path), result.compared.end())
               << path;
         }
@@ -157,12 +174,53 @@ TEST_F(WorldInvariance, TheRunHasAShortBatchAnUpdateWithoutTargetsAndLearns) {
       << "an update without targets made a step";
   ASSERT_TRUE(run.evals);
   EXPECT_EQ(run.evals->step, (std::vector<std::int64_t>{0, 4, 8, 9}));
+  // The probe is spread over several micro-batches, so over several ranks.
+  ASSERT_TRUE(run.probe && run.activations);
+  EXPECT_EQ(run.probe->rows, 4);
+  EXPECT_EQ(run.activations->rows, 4);
+  EXPECT_GT(run.probe->tokens.sample.back(), 2);
+  // Update 4 has nothing to score and changes nothing; 8 and 9 do.
+  const std::vector<double>& change = run.activations->update_norm;
+  const auto row = [&](std::int64_t e) {
+    const auto at = change.begin() + e * run.activations->n_tensors;
+    return std::vector<double>(at, at + run.activations->n_tensors);
+  };
+  const std::vector<double> none(static_cast<std::size_t>(run.activations->n_tensors), 0.0);
+  EXPECT_EQ(row(0), none);
+  EXPECT_EQ(row(1), none);
+  EXPECT_EQ(std::count(change.begin(), change.end(), 0.0), 2 * run.activations->n_tensors);
+}
+
+// snapshot.every and snapshot.what: at which updates, and which groups.
+TEST_F(WorldInvariance, SnapshotsAreThoseAskedFor) {
+  const fs::path out = folder_ / "snapshots";
+  const std::string command =
+      cat(TANDEM_PROGRAM, " train --model ", model_.string(), " --data.train ",
+          (folder_ / "train.jsonl").string(), " --run.out ", out.string(), " --batch.global ", kGlobal,
+          " --train.updates 8 --snapshot.every 3 --snapshot.what gradient,m --threads 1 > ",
+          (folder_ / "log").string(), " 2>&1");
+  ASSERT_EQ(std::system(command.c_str()), 0) << support::read_text(folder_ / "log");
+  const Trajectory run = read_trajectory(out / "native.h5");
+  ASSERT_TRUE(run.adapter);
+  EXPECT_FALSE(run.evals || run.probe || run.activations) << "no held-out set";
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, file] : run.snapshots) {
+    steps.push_back(step);
+    for (const char* part : {"m", "gradient"})
+      EXPECT_EQ(read_snapshot(file, part, run.adapter->names).size(), run.adapter->names.size());
+    for (const char* part : {"adapter", "v"})
+      EXPECT_THROW(read_snapshot(file, part, run.adapter->names), Error);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 6}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(out / "native.snapshots"), fs::directory_iterator()), 2);
 }
 
 TEST_F(WorldInvariance, ADifferentAdapterIsSeen) {
   const auto lines = differences(train({}), train({.seed = kSeed + 1}));
-  for (const char* path : {"native.h5: /update/loss differs", "native.h5: /update/checksum differs",
-                           "native.h5: /eval/nll_sum differs", "adapter/adapter_model.safetensors differs"}) {
+  for (const char* path :
+       {"native.h5: /update/loss differs", "native.h5: /update/checksum differs",
+        "native.h5: /eval/nll_sum differs", "native.h5: /probe/nll differs",
+        "native.h5: /activation/ba_norm differs", "adapter/adapter_model.safetensors differs"}) {
     EXPECT_NE(std::find(lines.begin(), lines.end(), path), lines.end()) << path;
   }
 }
