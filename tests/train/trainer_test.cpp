@@ -215,7 +215,7 @@ TEST(Trainer, AnUpdateTouchesNoNewMemory) {
   };
   for (std::int64_t t = 1; t <= 5; ++t) run.update(t);
   const long before = faults();
-  for (std::int64_t t = 6; t <= 25; ++t) run.update(t);
+  for (std::int64_t t = 6; t <= 25; ++t) run.update(t, t % 2 == 0);
   // A page of activations alone would be hundreds: 256 tokens x 48 x 4 bytes x layers. Stray pages of the
   // libraries' heaps are allowed for.
   EXPECT_LE(faults() - before, 20 * 8);

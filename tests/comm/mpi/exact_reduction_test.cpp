@@ -117,6 +117,26 @@ TEST(ExactReduction, AnElementTooLargeForTheSumIsNamedOnEveryRank) {
                 " is too large to be added over ", world().size(), " ranks"));
 }
 
+// Each number on one rank, 0 on the others, as observations are gathered.
+TEST(CheckedSum, GathersAndCatchesAChangeOnEveryRank) {
+  const auto gathered = [](Communicator& comm) {
+    std::vector<std::int64_t> values(1000, 0);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (static_cast<int>(i) % world().size() == world().rank())
+        values[i] = static_cast<std::int64_t>(RandomStream(3, "bits").draw(i));
+    all_reduce_checked(comm, values, "the probe");
+    return values;
+  };
+  const std::vector<std::int64_t> values = gathered(world());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], static_cast<std::int64_t>(RandomStream(3, "bits").draw(i)));
+  for (const auto when : {Fault::When::kBefore, Fault::When::kAfter})
+    for (const int bit : {0, 63}) {
+      support::FaultyCommunicator faulty(world(), {Fault::Kind::kFlip, when, world().size() - 1, 0, 17, bit});
+      EXPECT_THROW(gathered(faulty), AgreedError);
+    }
+}
+
 // Not a condition of speed on any machine: the numbers are for the reader (--gtest_output=xml, or the printed
 // line).
 TEST(ExactReduction, OfAnAdapterIsMeasured) {
