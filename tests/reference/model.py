@@ -167,8 +167,11 @@ class Model:
         mixed = torch.einsum("hij,jhd->ihd", probabilities, v).reshape(-1, c.heads * c.head_dim)
         return self.project(mixed, prefix + "self_attn.o_proj", adapter, scale, kept)
 
-    def hidden_states(self, ids, adapter, scale, kept=None, positions=None, mask=None):
-        """[n, h] after the last norm. positions and mask [n, n] are given only by tests of packing."""
+    def hidden_states(self, ids, adapter, scale, kept=None, positions=None, mask=None, residuals=None):
+        """[n, h] after the last norm. positions and mask [n, n] are given only by tests of packing.
+
+        residuals: a list that gets the residual stream [n, h] after each layer.
+        """
         c, n = self.config, len(ids)
         positions = np.arange(n) if positions is None else positions
         mask = torch.ones(n, n, dtype=torch.bool).tril() if mask is None else mask
@@ -184,17 +187,19 @@ class Model:
             x = x + self.project(
                 torch.nn.functional.silu(gate) * up, prefix + "mlp.down_proj", adapter, scale, kept
             )
+            if residuals is not None:
+                residuals.append(x)
         return rms_norm(x, self.w["model.norm.weight"], c.eps)
 
-    def nll(self, ids, scored, adapter, scale, kept=None, positions=None, mask=None):
-        """Negative log-likelihoods [len(scored)]: token p is scored by the logits at p-1, over the whole
-        head.
-        """
-        x = self.hidden_states(ids, adapter, scale, kept, positions, mask)
+    def scored_logits(self, x, scored):
+        """[len(scored), v] of hidden states: token p is scored by the logits at p-1, over the whole head."""
         head = self.w["model.embed_tokens.weight" if self.config.tied else "lm_head.weight"]
-        scored = torch.as_tensor(np.asarray(scored))
-        logits = x[scored - 1] @ head.T
-        targets = torch.as_tensor(np.asarray(ids))[scored]
+        return x[torch.as_tensor(np.asarray(scored)) - 1] @ head.T
+
+    def nll(self, ids, scored, adapter, scale, kept=None, positions=None, mask=None):
+        """Negative log-likelihoods [len(scored)]."""
+        logits = self.scored_logits(self.hidden_states(ids, adapter, scale, kept, positions, mask), scored)
+        targets = torch.as_tensor(np.asarray(ids))[torch.as_tensor(np.asarray(scored))]
         return torch.nn.functional.cross_entropy(logits, targets, reduction="none")
 
 

@@ -37,6 +37,7 @@ from model_files import (
     read_safetensors,
     read_samples,
 )
+from observation import Probe, ba_norms
 from optimizer import AdamW, clip_factor, gradient_norm
 from run_spec import RunSpec, SpecError, adapter_checksum, adapter_digest, model_digest, sha256_file
 from trajectory import Reader
@@ -452,6 +453,64 @@ class Optimizer(unittest.TestCase):
         self.assertEqual(clip_factor(10.0, 0.0), 1.0)
 
 
+class Observations(TemporaryFolder):
+    """The probe and the norms in cases that can be told without them."""
+
+    def setUp(self):
+        super().setUp()
+        self.config = tiny_models.QWEN3_TIED
+        self.model = make_model(self.folder / "m", self.config)
+        tiny_models.write_rows(self.folder / "held.jsonl", 5, self.config.vocab, 3, 16, without_targets=(1,))
+        self.samples = read_samples(self.folder / "held.jsonl", 64, "right", self.config.vocab)
+        self.adapter = random_adapter(self.config, 7)
+
+    def test_the_first_scored_tokens_are_looked_at(self):
+        everything = [
+            (i, p, s.ids[p])
+            for i, s in enumerate(self.samples)
+            for p in range(1, len(s.ids))
+            if s.targets[p]
+        ]
+        for most in (1, 9, len(everything), 512):
+            probe = Probe.of(self.samples, most)
+            self.assertEqual(list(zip(probe.sample, probe.position, probe.target)), everything[:most])
+
+    def test_losses_and_logits_are_those_of_the_second_forward_pass(self):
+        probe = Probe.of(self.samples, 512)
+        columns, _ = probe.look(self.model, self.samples, self.adapter, 0.7)
+        scored = [s for s in self.samples if len(s.scored)]
+        nll = [x for s in scored for x in slow_nll(self.model, s.ids, s.scored, self.adapter, 0.7)]
+        np.testing.assert_allclose(columns["nll"], nll, rtol=1e-10)
+        top, ids = np.array(columns["topk_logit"]), np.array(columns["topk_id"])
+        self.assertTrue((np.diff(top, axis=1) <= 0).all())
+        for row, target in enumerate(probe.target):
+            if target in ids[row]:
+                self.assertEqual(top[row, list(ids[row]).index(target)], columns["target_logit"][row])
+            else:
+                self.assertLessEqual(columns["target_logit"][row], top[row, -1])
+
+    def test_activations_of_layers_that_add_nothing_are_the_embedding(self):
+        for name in self.model.w:
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                self.model.w[name].zero_()
+        for most in (3, 512):
+            probe = Probe.of(self.samples, most)
+            _, activation = probe.look(self.model, self.samples, None, 1.0)
+            last = {int(s): int(p) for s, p in zip(probe.sample, probe.position)}
+            ids = np.concatenate([self.samples[s].ids[:p] for s, p in last.items()])
+            x = self.model.w["model.embed_tokens.weight"].numpy()[ids]
+            rms, largest, layers = np.sqrt((x**2).mean()), np.abs(x).max(), self.config.layers
+            np.testing.assert_allclose(activation["rms"], [rms] * layers, rtol=1e-12)
+            np.testing.assert_array_equal(activation["absmax"], [largest] * layers)
+
+    def test_norm_of_ba_is_that_of_its_gram_matrices(self):
+        names = sorted(self.adapter)
+        norms = ba_norms(names, self.adapter, 0.5)
+        for i, norm in enumerate(norms):
+            a, b = (self.adapter[n].detach().numpy() for n in names[2 * i : 2 * i + 2])
+            self.assertAlmostEqual(norm, 0.5 * math.sqrt(np.sum((b.T @ b) * (a @ a.T))), delta=1e-12 * norm)
+
+
 class Trajectories(TemporaryFolder):
     """Whole runs, compared as native's are; each fault must be seen."""
 
@@ -498,6 +557,9 @@ class Trajectories(TemporaryFolder):
             self.assertEqual(
                 adapter_checksum(a.snapshot(t, "adapter")), a.array("update/adapter_checksum")[t - 2]
             )
+        before, after = a.snapshot(4, "adapter"), a.snapshot(5, "adapter")
+        change = [np.linalg.norm(after[name] - before[name]) for name in before]
+        np.testing.assert_allclose(a.array("activation/update_norm")[1], change, rtol=1e-12)
         self.assertEqual(adapter_digest(a.snapshot(1, "adapter")), a.texts("eval/adapter_digest")[0])
         self.assertEqual(adapter_digest(a.snapshot(5, "adapter")), a.texts("eval/adapter_digest")[1])
 
@@ -583,7 +645,19 @@ class Trajectories(TemporaryFolder):
     def test_nan_never_passes(self):
         _, a = self.run_free("a")
         _, b = self.run_free("b")
-        for path in ("update/loss", "update/grad_norm", "update/lr", "eval/nll_sum"):
+        for path in (
+            "update/loss",
+            "update/grad_norm",
+            "update/lr",
+            "eval/nll_sum",
+            "probe/nll",
+            "probe/target_logit",
+            "probe/topk_logit",
+            "activation/rms",
+            "activation/absmax",
+            "activation/ba_norm",
+            "activation/update_norm",
+        ):
             with self.subTest(path=path):
                 original = Reader.array
 
@@ -594,6 +668,30 @@ class Trajectories(TemporaryFolder):
                     return values
 
                 with mock.patch.object(Reader, "array", spoiled):
+                    self.assertTrue(self.compare(a, b).failed)
+
+    def test_a_small_change_of_an_observation_is_seen(self):
+        _, a = self.run_free("a")
+        _, b = self.run_free("b")
+        for path, change in (
+            ("probe/nll", lambda x: x + 1e-3),
+            ("probe/target_logit", lambda x: x * (1 + 1e-4)),
+            ("probe/topk_logit", lambda x: x * (1 + 1e-4)),
+            ("probe/topk_id", lambda x: x[:, :, ::-1]),
+            ("probe/position", lambda x: x + 1),
+            ("activation/rms", lambda x: x * (1 + 1e-5)),
+            ("activation/absmax", lambda x: x * (1 + 1e-5)),
+            ("activation/ba_norm", lambda x: x * (1 + 1e-4)),
+            ("activation/update_norm", lambda x: x * (1 + 1e-3)),
+        ):
+            with self.subTest(path=path):
+                original = Reader.array
+
+                def changed(reader, asked, path=path, change=change, original=original):
+                    values = original(reader, asked)
+                    return change(values) if asked == path and reader is a else values
+
+                with mock.patch.object(Reader, "array", changed):
                     self.assertTrue(self.compare(a, b).failed)
 
     def test_the_command_checks_the_inputs_digests(self):

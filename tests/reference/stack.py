@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 import model as models
+import observation
 import random_numbers
 from model_files import InputError, read_config, read_model_tensors, read_peft_adapter, read_samples
 from optimizer import clip_factor, gradient_norm
 from run_spec import adapter_checksum, adapter_digest, text_digest
-from trajectory import Writer, now
+from trajectory import TABLES, Writer, now
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Run:
         if {n: a.shape for n, a in self.initial.items()} != {n: a.shape for n, a in drawn.items()}:
             raise InputError(f"{lora_init}: its tensors are not those of lora.rank and lora.targets")
         self.names = list(drawn)
+        self.probe = observation.Probe.of(self.held_out, observation.MOST) if self.held_out else None
 
     def adapter(self, values):
         """{name: leaf tensor} of {name: array}, in the order of self.names."""
@@ -120,9 +122,23 @@ def arrays(tensors):
     return {name: t.detach().numpy() for name, t in tensors.items()}
 
 
+def free_tables(run):
+    """The tables of a free run."""
+    absent = ("audit/",) if run.held_out else ("audit/", "probe/", "activation/")
+    return [name for name in TABLES if not name.startswith(absent)]
+
+
 def new_writer(run, path, stack, precision, tables):
     """Everything that is known before the first update."""
-    writer = Writer(path, stack, {"sample": run.spec["batch.global"], "tensor": len(run.names)}, tables)
+    sizes = {
+        "sample": run.spec["batch.global"],
+        "tensor": len(run.names),
+        "module": len(run.names) // 2,
+        "layer": run.config.layers,
+        "probe token": len(run.probe) if run.probe else 0,
+        "rank": observation.TOP,
+    }
+    writer = Writer(path, stack, sizes, tables)
     writer.set("spec/text", run.spec.text, description="canonical text of the specification")
     writer.set("spec/digest", np.bytes_(run.spec.digest), description="SHA-256 of the text")
     execution = f'batch.micro = 1\nobserve.every = 1\nprecision = "{precision}"\n'
@@ -134,6 +150,9 @@ def new_writer(run, path, stack, precision, tables):
     )
     writer.set("adapter/shapes", shapes, labels=("tensor", "dimension"), description="rows, columns")
     add_inputs(writer, run)
+    if run.probe and "probe/nll" in tables:
+        for column, values in asdict(run.probe).items():
+            writer.set(f"probe/{column}", values, labels=("probe token",), description=f"{column} of each")
     writer.attributes["provenance"] = {
         "arithmetic": "PyTorch",
         "orchestration": "tests/reference",
@@ -218,7 +237,8 @@ def record_snapshot(writer, t, adapter, optimizer, update):
     )
 
 
-def record_evaluation(writer, run, t, adapter):
+def record_evaluation(writer, run, t, adapter, before=None):
+    """before: the adapter before update t."""
     if not run.held_out:
         return
     begin = time.monotonic()
@@ -231,6 +251,14 @@ def record_evaluation(writer, run, t, adapter):
         loss=nll_sum / n_tokens,
         seconds=time.monotonic() - begin,
         adapter_digest=adapter_digest(float32(adapter)),
+    )
+    probe, activation = run.probe.look(run.model, run.held_out, adapter, run.spec.lora_scale)
+    writer.add("probe", **probe)
+    writer.add(
+        "activation",
+        **activation,
+        ba_norm=observation.ba_norms(run.names, adapter, run.spec.lora_scale),
+        update_norm=observation.update_norms(run.names, adapter, before),
     )
     if t in (0, run.spec["train.updates"]):
         nll_sum, n_tokens = run.evaluate(None)

@@ -21,16 +21,14 @@ import stack
 from model_files import InputError
 from optimizer import AdamW
 from run_spec import RunSpec, SpecError, model_digest, peft_digest, sha256_file
-from trajectory import TABLES, Reader, now
+from trajectory import Reader, now
 
 PRECISIONS = {"f64": torch.float64, "f32": torch.float32}
 
 
 def free_run(run, path, stack_name="pytorch", precision="f64", snapshot_every=0, report=None):
     """The whole run from the initial adapter; writes the trajectory and returns the final adapter."""
-    writer = stack.new_writer(
-        run, path, stack_name, precision, [n for n in TABLES if not n.startswith("audit/")]
-    )
+    writer = stack.new_writer(run, path, stack_name, precision, stack.free_tables(run))
     adapter = run.adapter(run.initial)
     optimizer = AdamW(run.spec, adapter)
     stack.record_evaluation(writer, run, 0, adapter)
@@ -39,11 +37,12 @@ def free_run(run, path, stack_name="pytorch", precision="f64", snapshot_every=0,
         update = run.gradient(t, batch, adapter)
         if snapshot_every and t % snapshot_every == 0:
             stack.record_snapshot(writer, t, adapter, optimizer, update)
+        before = {name: p.detach().clone() for name, p in adapter.items()} if run.spec.evaluated(t) else None
         if update.n_targets:
             optimizer.step(adapter, update.clipped(), run.spec.learning_rate(t))
         stack.record_update(writer, run, t, batch, update, optimizer.steps, adapter, time.monotonic() - begin)
         if run.spec.evaluated(t):
-            stack.record_evaluation(writer, run, t, adapter)
+            stack.record_evaluation(writer, run, t, adapter, before)
         if report:
             report(update.line(t))
     writer.attributes["provenance"]["end"] = now()
