@@ -1,0 +1,199 @@
+#include "src/mirror/differentiable.hpp"
+
+#include <cmath>
+
+#include "src/mirror/check.hpp"
+
+namespace tandem::mirror {
+namespace {
+
+void check_same_shape(const char* what, Var a, Var b) {
+  check(a.rows() == b.rows() && a.cols() == b.cols(), what, ": ", a.rows(), " x ", a.cols(), " meets ", b.rows(),
+        " x ", b.cols());
+}
+
+}  // namespace
+
+Var add(Var a, Var b) {
+  check_same_shape("add", a, b);
+  Tape& tape = a.tape();
+  return tape.record(a.value() + b.value(), {a, b}, {}, false, [&tape, a, b](Var) {
+    return [&tape, a, b](const Matrix& g) {
+      if (tape.wants_gradient(a)) tape.add_gradient(a, g);
+      if (tape.wants_gradient(b)) tape.add_gradient(b, g);
+    };
+  });
+}
+
+Var scale(Var x, double factor) {
+  Tape& tape = x.tape();
+  return tape.record(factor * x.value(), {x}, {}, false, [&tape, x, factor](Var) {
+    return [&tape, x, factor](const Matrix& g) { tape.add_gradient(x, factor * g); };
+  });
+}
+
+Var multiply(Var a, Var b) {
+  check_same_shape("multiply", a, b);
+  Tape& tape = a.tape();
+  return tape.record(a.value().cwiseProduct(b.value()), {a, b}, {a, b}, false, [&tape, a, b](Var) {
+    return [&tape, a, b](const Matrix& g) {
+      if (tape.wants_gradient(a)) tape.add_gradient(a, g.cwiseProduct(b.value()));
+      if (tape.wants_gradient(b)) tape.add_gradient(b, g.cwiseProduct(a.value()));
+    };
+  });
+}
+
+Var add_to_rows(Var x, const Row& row) {
+  check(x.cols() == row.cols(), "add_to_rows: ", x.cols(), " channels meet ", row.cols());
+  Tape& tape = x.tape();
+  return tape.record(x.value().rowwise() + row, {x}, {}, false, [&tape, x](Var) {
+    return [&tape, x](const Matrix& g) { tape.add_gradient(x, g); };
+  });
+}
+
+Var silu(Var x) {
+  Tape& tape = x.tape();
+  return tape.record(silu(x.value()), {x}, {x}, false, [&tape, x](Var) {
+    return [&tape, x](const Matrix& g) {
+      const auto v = x.value().array();
+      const Matrix s = (1 / (1 + (-v).exp())).matrix();
+      tape.add_gradient(x, (g.array() * s.array() * (1 + v * (1 - s.array()))).matrix());
+    };
+  });
+}
+
+Var product(Var a, Var b) {
+  check(a.cols() == b.rows(), "product: ", a.cols(), " columns meet ", b.rows(), " rows");
+  Tape& tape = a.tape();
+  return tape.record(a.value() * b.value(), {a, b}, {a, b}, false, [&tape, a, b](Var) {
+    return [&tape, a, b](const Matrix& g) {
+      if (tape.wants_gradient(a)) tape.add_gradient(a, g * b.value().transpose());
+      if (tape.wants_gradient(b)) tape.add_gradient(b, a.value().transpose() * g);
+    };
+  });
+}
+
+Var product_transposed(Var a, Var b) {
+  Tape& tape = a.tape();
+  return tape.record(product(a.value(), b.value()), {a, b}, {a, b}, false, [&tape, a, b](Var) {
+    return [&tape, a, b](const Matrix& g) {
+      if (tape.wants_gradient(a)) tape.add_gradient(a, g * b.value());
+      if (tape.wants_gradient(b)) tape.add_gradient(b, g.transpose() * a.value());
+    };
+  });
+}
+
+Var frozen_product(Var x, const FrozenMatrix& w) {
+  Tape& tape = x.tape();
+  return tape.record(product(x.value(), w.widen()), {x}, {}, false, [&tape, x, &w](Var) {
+    return [&tape, x, &w](const Matrix& g) { tape.add_gradient(x, g * w.widen()); };
+  });
+}
+
+Var rms_norm(Var x, const Row& w, double eps) {
+  Tape& tape = x.tape();
+  return tape.record(rms_norm(x.value(), w, eps), {x}, {x}, false, [&tape, x, w, eps](Var) {
+    return [&tape, x, w, eps](const Matrix& g) {
+      const Matrix& v = x.value();
+      const double n = static_cast<double>(v.cols());
+      const Column r = 1 / (v.rowwise().squaredNorm().array() / n + eps).sqrt();
+      const Matrix gw = (g.array().rowwise() * w.array()).matrix();
+      const Column mean = gw.cwiseProduct(v).rowwise().sum() / n;
+      const Column along_x = (r.array().cube() * mean.array()).matrix();
+      tape.add_gradient(
+          x, ((gw.array().colwise() * r.array()) - (v.array().colwise() * along_x.array())).matrix());
+    };
+  });
+}
+
+Var rope(Var x, const RopeTable& table) {
+  Tape& tape = x.tape();
+  return tape.record(rope(x.value(), table), {x}, {}, false, [&tape, x, &table](Var) {
+    return [&tape, x, &table](const Matrix& g) { tape.add_gradient(x, rope(g, table, true)); };
+  });
+}
+
+Var causal_softmax(Var scores) {
+  Tape& tape = scores.tape();
+  return tape.record(causal_softmax(scores.value()), {scores}, {}, true, [&tape, scores](Var p) {
+    return [&tape, scores, p](const Matrix& g) {
+      // p is zero where nothing is seen, so this is the derivative there too.
+      const Matrix& v = p.value();
+      const Column along = g.cwiseProduct(v).rowwise().sum();
+      tape.add_gradient(scores, (v.array() * (g.array().colwise() - along.array())).matrix());
+    };
+  });
+}
+
+Var reshape(Var x, Index n_rows, Index n_cols) {
+  check(n_rows * n_cols == x.rows() * x.cols(), "reshape: another number of elements");
+  Tape& tape = x.tape();
+  const auto as = [](const Matrix& m, Index r, Index c) {
+    return Matrix(Eigen::Map<const Matrix>(m.data(), r, c));
+  };
+  return tape.record(as(x.value(), n_rows, n_cols), {x}, {}, false, [&tape, x, as](Var) {
+    return [&tape, x, as](const Matrix& g) { tape.add_gradient(x, as(g, x.rows(), x.cols())); };
+  });
+}
+
+Var columns(Var x, Index first, Index n) {
+  check(first >= 0 && n >= 0 && first + n <= x.cols(), "columns: beyond the array");
+  Tape& tape = x.tape();
+  return tape.record(x.value().middleCols(first, n), {x}, {}, false, [&tape, x, first, n](Var) {
+    return [&tape, x, first, n](const Matrix& g) {
+      Matrix whole = Matrix::Zero(x.rows(), x.cols());
+      whole.middleCols(first, n) = g;
+      tape.add_gradient(x, std::move(whole));
+    };
+  });
+}
+
+Var join_columns(const std::vector<Var>& parts) {
+  check(!parts.empty(), "join_columns: no parts");
+  Tape& tape = parts.front().tape();
+  Index n_cols = 0;
+  for (const Var part : parts) n_cols += part.cols();
+  Matrix joined(parts.front().rows(), n_cols);
+  Index first = 0;
+  for (const Var part : parts) {
+    check(part.rows() == joined.rows(), "join_columns: parts differ in rows");
+    joined.middleCols(first, part.cols()) = part.value();
+    first += part.cols();
+  }
+  return tape.record(std::move(joined), parts, {}, false, [&tape, parts](Var) {
+    return [&tape, parts](const Matrix& g) {
+      Index begin = 0;
+      for (const Var part : parts) {
+        if (tape.wants_gradient(part)) tape.add_gradient(part, g.middleCols(begin, part.cols()));
+        begin += part.cols();
+      }
+    };
+  });
+}
+
+Var rows(Var x, const std::vector<Index>& which) {
+  Tape& tape = x.tape();
+  Matrix picked(static_cast<Index>(which.size()), x.cols());
+  for (std::size_t i = 0; i < which.size(); ++i) picked.row(static_cast<Index>(i)) = x.value().row(which[i]);
+  return tape.record(std::move(picked), {x}, {}, false, [&tape, x, which](Var) {
+    return [&tape, x, which](const Matrix& g) {
+      Matrix whole = Matrix::Zero(x.rows(), x.cols());
+      for (std::size_t i = 0; i < which.size(); ++i) whole.row(which[i]) += g.row(static_cast<Index>(i));
+      tape.add_gradient(x, std::move(whole));
+    };
+  });
+}
+
+Var attention(Var q, Var k, Var v, Index heads, Index kv_heads) {
+  const Index d = q.cols() / heads;
+  const double factor = 1 / std::sqrt(static_cast<double>(d));
+  std::vector<Var> outputs;
+  for (Index j = 0; j < heads; ++j) {
+    const Index shared = j * kv_heads / heads;
+    const Var qj = columns(q, j * d, d), kj = columns(k, shared * d, d), vj = columns(v, shared * d, d);
+    outputs.push_back(product(causal_softmax(scale(product_transposed(qj, kj), factor)), vj));
+  }
+  return join_columns(outputs);
+}
+
+}  // namespace tandem::mirror

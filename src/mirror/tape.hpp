@@ -1,0 +1,99 @@
+// Reverse-mode automatic differentiation (Griewank and Walther, Evaluating Derivatives, chapter 3): operations on
+// 2-D arrays are recorded on a tape in the order they are computed, and `backward` walks it from the end, each
+// operation turning the gradient of its result into gradients of its inputs.
+//
+// What would give a wrong gradient silently is refused (kInternal): a second backward, recording after it, a gradient
+// that does not exist, a value changed in place that a recorded operation still needs, operands of another tape.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "src/mirror/matrix.hpp"
+
+namespace tandem::mirror {
+
+class Tape;
+
+// A value on a tape: cheap to copy, valid as long as its tape.
+class Var {
+ public:
+  Tape& tape() const { return *tape_; }
+  const Matrix& value() const;
+  Index rows() const { return value().rows(); }
+  Index cols() const { return value().cols(); }
+
+ private:
+  friend class Tape;
+  Var(Tape* tape, std::size_t index) : tape_(tape), index_(index) {}
+  Tape* tape_;
+  std::size_t index_;
+};
+
+// Multiplies a value's elements by 1 + unit * U(-1, 1); see Rounding in mirror.hpp. `key` names the draws.
+class Perturbation {
+ public:
+  Perturbation(double unit, std::uint64_t seed) : unit_(unit), seed_(seed) {}
+  std::uint64_t next_key();
+  // Element (i, j) is drawn by its index in a matrix of `cols` columns of which `value` starts at `first_col`.
+  void apply(Matrix& value, std::uint64_t key, Index cols, Index first_col = 0) const;
+
+ private:
+  double unit_;
+  std::uint64_t seed_, n_keys_ = 0;
+};
+
+class Tape {
+ public:
+  // Gets the gradient of the operation's result; calls add_gradient for the inputs that want one.
+  using Backward = std::function<void(const Matrix& gradient)>;
+
+  explicit Tape(Perturbation* perturbation = nullptr) : perturbation_(perturbation) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  Var constant(Matrix value);  // wants no gradient
+  Var variable(Matrix value);  // its gradient is kept
+  // A result of `inputs`. `saved` are those values, of inputs, that `backward` will read; `saves_result`: it reads
+  // the result too.
+  Var record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved, bool saves_result,
+             std::function<Backward(Var result)> backward);
+
+  const Matrix& value(Var v) const { return at(v).value; }
+  Matrix& change(Var v);  // in place; refused later by `backward` if an operation had saved the old value
+  bool wants_gradient(Var v) const { return at(v).wants_gradient; }
+
+  // Gradients of sum(seed * result) for all variables. Once.
+  void backward(Var result, Matrix seed);
+  void add_gradient(Var v, Matrix contribution);  // for operations, during backward
+  const Matrix& gradient(Var v) const;            // of a variable, after backward
+  Perturbation* perturbation() const { return perturbation_; }
+
+ private:
+  struct Saved {
+    std::size_t index;
+    std::uint64_t version;
+  };
+  struct Node {
+    Matrix value;
+    std::optional<Matrix> gradient;
+    bool wants_gradient = false, is_variable = false;
+    std::uint64_t version = 0;
+    std::vector<Saved> saved;
+    Backward backward;
+  };
+  const Node& at(Var v) const;
+  Node& at(Var v);
+  Var add(Node node);
+
+  std::deque<Node> nodes_;  // so that values stay where they are
+  bool differentiated_ = false;
+  Perturbation* perturbation_;
+};
+
+inline const Matrix& Var::value() const { return tape_->value(*this); }
+
+}  // namespace tandem::mirror
