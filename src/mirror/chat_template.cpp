@@ -15,7 +15,8 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
                      [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
-// Qwen's own spelling of its rules: which turn is the last question, where reasoning is kept, what surrounds it.
+// Qwen's own spelling of its rules: which turn is the last question, where reasoning is kept, what surrounds
+// it.
 bool is_qwen3(const std::string& t) {
   return has_all(t, {"messages[::-1]", "ns.last_query_index = index", "message.reasoning_content",
                      "content.startswith('<tool_response>')",
@@ -29,12 +30,12 @@ bool is_qwen3(const std::string& t) {
 
 // The same rules as `tandem init-model` spells them.
 bool is_init_model(const std::string& t) {
-  return has_all(t, {"turn.content.startswith('<tool_response>')", "set last.question = loop.index0",
-                     "if turn.reasoning_content is string",
-                     "parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')", "parts[-1].lstrip('\\n')",
-                     "if loop.index0 > last.question and (loop.last or thought)",
-                     "'<think>\\n' ~ thought.strip('\\n') ~ '\\n</think>\\n\\n' ~ said.lstrip('\\n')",
-                     "'<|im_start|>' ~ turn.role ~ '\\n' ~ said ~ '<|im_end|>\\n'"});
+  return has_all(
+      t, {"turn.content.startswith('<tool_response>')", "set last.question = loop.index0",
+          "if turn.reasoning_content is string", "parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')",
+          "parts[-1].lstrip('\\n')", "if loop.index0 > last.question and (loop.last or thought)",
+          "'<think>\\n' ~ thought.strip('\\n') ~ '\\n</think>\\n\\n' ~ said.lstrip('\\n')",
+          "'<|im_start|>' ~ turn.role ~ '\\n' ~ said ~ '<|im_end|>\\n'"});
 }
 
 // SmolLM2's template has real line ends within its quotes.
@@ -46,7 +47,8 @@ bool is_smollm2(const std::string& t) {
 
 // ChatML and nothing else: no default system turn, no reasoning, no tools.
 bool is_chatml(const std::string& t) {
-  const bool turns = has_all(t, {"'<|im_start|>' + message['role'] + '", "message['content'] + '<|im_end|>'"});
+  const bool turns =
+      has_all(t, {"'<|im_start|>' + message['role'] + '", "message['content'] + '<|im_end|>'"});
   const bool more = has_all(t, {"think"}) || has_all(t, {"tool"}) || has_all(t, {"system"}) ||
                     has_all(t, {"trim"}) || has_all(t, {"strip"}) || has_all(t, {"bos_token"});
   return turns && !more;
@@ -73,8 +75,10 @@ Said take_apart(const Turn& turn) {
   const auto first = turn.content.find(close), last = turn.content.rfind(close);
   if (first == std::string::npos) return {"", turn.content};
   std::string before = without_trailing_line_ends(turn.content.substr(0, first));
-  if (const auto begin = before.rfind(open); begin != std::string::npos) before = before.substr(begin + open.size());
-  return {without_leading_line_ends(before), without_leading_line_ends(turn.content.substr(last + close.size()))};
+  if (const auto begin = before.rfind(open); begin != std::string::npos)
+    before = before.substr(begin + open.size());
+  return {without_leading_line_ends(before),
+          without_leading_line_ends(turn.content.substr(last + close.size()))};
 }
 
 bool answers_tool(const std::string& content) {
@@ -88,7 +92,8 @@ std::size_t last_question(const std::vector<Turn>& turns) {
   return turns.size() - 1;
 }
 
-void render_qwen3_answer(const std::vector<Turn>& turns, std::size_t i, bool target, std::vector<Part>& parts) {
+void render_qwen3_answer(const std::vector<Turn>& turns, std::size_t i, bool target,
+                         std::vector<Part>& parts) {
   const Said said = take_apart(turns[i]);
   const bool is_last = i + 1 == turns.size();
   if (i > last_question(turns) && (is_last || !said.reasoning.empty())) {
@@ -123,13 +128,15 @@ ChatTemplate choose_template(const std::string& name, const std::optional<std::s
   if (name == "smollm2") return ChatTemplate::kSmolLm2;
   if (name == "chatml") return ChatTemplate::kChatMl;
   if (name != "auto") throw Error(ErrorKind::kUsage, cat("mirror: data.template = ", name, " is not known"));
-  if (!own) throw Error(ErrorKind::kInput, cat(model.string(), ": the model has no chat template of its own"));
+  if (!own)
+    throw Error(ErrorKind::kInput, cat(model.string(), ": the model has no chat template of its own"));
   if (is_qwen3(*own) || is_init_model(*own)) return ChatTemplate::kQwen3;
   if (is_smollm2(*own)) return ChatTemplate::kSmolLm2;
   if (is_chatml(*own)) return ChatTemplate::kChatMl;
   throw Error(ErrorKind::kInput,
-              cat(model.string(), ": the mirror does not know the model's chat template; it knows Qwen3's, SmolLM2's "
-                                  "and plain ChatML"));
+              cat(model.string(),
+                  ": the mirror does not know the model's chat template; it knows Qwen3's, SmolLM2's "
+                  "and plain ChatML"));
 }
 
 std::vector<std::string> control_tokens(ChatTemplate which) {

@@ -31,7 +31,8 @@ class Reader {
     const json* value = find(key);
     if (!value && missing) return *missing;
     if (!value) refuse(cat("`", key, "` is missing"));
-    if (!value->is_number_integer() || value->get<std::int64_t>() < 1 || value->get<std::int64_t>() > INT32_MAX)
+    if (!value->is_number_integer() || value->get<std::int64_t>() < 1 ||
+        value->get<std::int64_t>() > INT32_MAX)
       refuse(cat("`", key, "` = ", value->dump(), " is no count"));
     return value->get<std::int64_t>();
   }
@@ -80,7 +81,8 @@ void refuse_what_is_not_computed(const Reader& reader, const std::string& model_
     for (const json& type : *types)
       if (type != "full_attention") reader.refuse(cat("layers of type ", type.dump(), " are not supported"));
   if (reader.find("quantization_config")) reader.refuse("quantised weights are not supported");
-  if (reader.positive("partial_rotary_factor", 1.0) != 1.0) reader.refuse("partial rotation is not supported");
+  if (reader.positive("partial_rotary_factor", 1.0) != 1.0)
+    reader.refuse("partial rotation is not supported");
 }
 
 // theta and scaling may stand under `rope_parameters` (newer files) or `rope_theta` and `rope_scaling`.
@@ -112,7 +114,8 @@ Config read_config(const std::filesystem::path& file) {
   Config config;
   config.model_type = reader.word(reader.root(), "model_type", "");
   if (config.model_type != "qwen3" && config.model_type != "qwen2" && config.model_type != "llama")
-    reader.refuse(cat("models of type `", config.model_type, "` are not supported: qwen3, qwen2 and llama are"));
+    reader.refuse(
+        cat("models of type `", config.model_type, "` are not supported: qwen3, qwen2 and llama are"));
   refuse_what_is_not_computed(reader, config.model_type);
   config.vocab_size = reader.count("vocab_size");
   config.hidden_size = reader.count("hidden_size");
@@ -124,7 +127,8 @@ Config read_config(const std::filesystem::path& file) {
   const bool even_split = config.hidden_size % config.heads == 0;
   if (config.model_type != "qwen3" && !reader.find("head_dim") && !even_split)
     reader.refuse("`hidden_size` is no multiple of `num_attention_heads`");
-  config.head_dim = reader.count("head_dim", config.model_type == "qwen3" ? 128 : config.hidden_size / config.heads);
+  config.head_dim =
+      reader.count("head_dim", config.model_type == "qwen3" ? 128 : config.hidden_size / config.heads);
   if (config.head_dim % 2 != 0) reader.refuse("`head_dim` is odd, so rotary embedding has no pairs");
   config.rms_norm_eps = reader.positive("rms_norm_eps", 1e-6);
   config.tied_head = reader.boolean("tie_word_embeddings", false);
@@ -142,22 +146,22 @@ std::string Config::echo() const {
                {"low_freq_factor", rope_scaling->low_freq_factor},
                {"high_freq_factor", rope_scaling->high_freq_factor},
                {"original_max_position_embeddings", rope_scaling->original_context}};
-  const json echo = {{"model_type", model_type},
-                     {"vocab_size", vocab_size},
-                     {"hidden_size", hidden_size},
-                     {"intermediate_size", intermediate_size},
-                     {"num_hidden_layers", layers},
-                     {"num_attention_heads", heads},
-                     {"num_key_value_heads", kv_heads},
-                     {"head_dim", head_dim},
-                     {"rms_norm_eps", rms_norm_eps},
-                     {"rope_theta", rope_theta},
-                     {"rope_scaling", scaling},
-                     {"tie_word_embeddings", tied_head},
-                     {"qk_norm", qk_norm()},
-                     {"qkv_bias", qkv_bias()},
-                     {"max_position_embeddings",
-                      max_position_embeddings ? json(*max_position_embeddings) : json()}};
+  const json echo = {
+      {"model_type", model_type},
+      {"vocab_size", vocab_size},
+      {"hidden_size", hidden_size},
+      {"intermediate_size", intermediate_size},
+      {"num_hidden_layers", layers},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", kv_heads},
+      {"head_dim", head_dim},
+      {"rms_norm_eps", rms_norm_eps},
+      {"rope_theta", rope_theta},
+      {"rope_scaling", scaling},
+      {"tie_word_embeddings", tied_head},
+      {"qk_norm", qk_norm()},
+      {"qkv_bias", qkv_bias()},
+      {"max_position_embeddings", max_position_embeddings ? json(*max_position_embeddings) : json()}};
   return echo.dump();
 }
 

@@ -1,4 +1,5 @@
-// A model's config.json (SPEC.md, "Model"). What the mirror does not compute is refused by name, never ignored.
+// A model's config.json (SPEC.md, "Model"). What the mirror does not compute is refused by name, never
+// ignored.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@ Cost::Cost(const Config& config, const Weights& weights, const Lora& lora) {
   for (const LayerWeights& layer : weights.layers())
     for (const Projection* p : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
       projections += static_cast<double>(p->weight.rows() * p->weight.cols());
-  for (const AdapterTensor& tensor : lora.tensors()) adapters += static_cast<double>(tensor.rows * tensor.columns);
+  for (const AdapterTensor& tensor : lora.tensors())
+    adapters += static_cast<double>(tensor.rows * tensor.columns);
   attention = 2.0 * static_cast<double>(config.layers * config.heads * config.head_dim);
   head = static_cast<double>(config.vocab_size * config.hidden_size);
 }

@@ -8,8 +8,8 @@ namespace tandem::mirror {
 namespace {
 
 void check_same_shape(const char* what, Var a, Var b) {
-  check(a.rows() == b.rows() && a.cols() == b.cols(), what, ": ", a.rows(), " x ", a.cols(), " meets ", b.rows(),
-        " x ", b.cols());
+  check(a.rows() == b.rows() && a.cols() == b.cols(), what, ": ", a.rows(), " x ", a.cols(), " meets ",
+        b.rows(), " x ", b.cols());
 }
 
 }  // namespace
@@ -46,9 +46,8 @@ Var multiply(Var a, Var b) {
 Var add_to_rows(Var x, const Row& row) {
   check(x.cols() == row.cols(), "add_to_rows: ", x.cols(), " channels meet ", row.cols());
   Tape& tape = x.tape();
-  return tape.record(x.value().rowwise() + row, {x}, {}, false, [&tape, x](Var) {
-    return [&tape, x](const Matrix& g) { tape.add_gradient(x, g); };
-  });
+  return tape.record(x.value().rowwise() + row, {x}, {}, false,
+                     [&tape, x](Var) { return [&tape, x](const Matrix& g) { tape.add_gradient(x, g); }; });
 }
 
 Var silu(Var x) {

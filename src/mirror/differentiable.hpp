@@ -45,8 +45,8 @@ Var rows(Var x, const std::vector<Index>& which);  // those rows, each at most o
 // Composed of the above, as operations.hpp defines it.
 Var attention(Var q, Var k, Var v, Index heads, Index kv_heads);
 
-// nll [N, 1] of targets [N] under softmax(x head^T), x [N, C], head [V, C]. The head is used a block of its rows at
-// a time, forward for the softmax's denominators and again backward, so that no [N, V] array exists.
+// nll [N, 1] of targets [N] under softmax(x head^T), x [N, C], head [V, C]. The head is used a block of its
+// rows at a time, forward for the softmax's denominators and again backward, so that no [N, V] array exists.
 // g: (softmax - onehot) head, row by row times g.  `head` must outlive the tape.
 Var head_nll(Var x, const FrozenMatrix& head, const std::vector<std::int64_t>& targets);
 

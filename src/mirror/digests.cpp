@@ -16,15 +16,17 @@ namespace {
 std::string digest_of_files(const std::filesystem::path& folder, const std::set<std::string>& names) {
   Sha256 digest;
   for (const std::string& name : names)
-    if (std::filesystem::exists(folder / name)) digest.update(cat(name, " ", sha256_file(folder / name), "\n"));
+    if (std::filesystem::exists(folder / name))
+      digest.update(cat(name, " ", sha256_file(folder / name), "\n"));
   return digest.hex();
 }
 
 }  // namespace
 
 std::string model_digest(const std::filesystem::path& folder) {
-  std::set<std::string> names = {"config.json",           "model.safetensors.index.json", "tokenizer.json",
-                                 "tokenizer_config.json", "chat_template.jinja",          "generation_config.json"};
+  std::set<std::string> names = {"config.json",         "model.safetensors.index.json",
+                                 "tokenizer.json",      "tokenizer_config.json",
+                                 "chat_template.jinja", "generation_config.json"};
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (const std::string name = entry.path().filename(); name.ends_with(".safetensors")) names.insert(name);

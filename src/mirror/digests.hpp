@@ -12,7 +12,7 @@ namespace tandem::mirror {
 std::string model_digest(const std::filesystem::path& folder);
 std::string peft_digest(const std::filesystem::path& folder);
 
-std::string adapter_digest(const Tensors& adapter);         // of the float32 bytes
-std::uint64_t adapter_checksum(const Tensors& adapter);     // sum of (splitmix64(i)|1) * bits
+std::string adapter_digest(const Tensors& adapter);      // of the float32 bytes
+std::uint64_t adapter_checksum(const Tensors& adapter);  // sum of (splitmix64(i)|1) * bits
 
 }  // namespace tandem::mirror

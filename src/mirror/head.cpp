@@ -30,7 +30,8 @@ void visit_blocks(const FrozenMatrix& head, const VisitBlock& visit) {
     visit(first, head.widen(first, std::min(kBlockRows, head.rows() - first)));
 }
 
-// log(sum_v exp(logits[t, v])) of each row, block by block: the sum is kept relative to the largest logit so far.
+// log(sum_v exp(logits[t, v])) of each row, block by block: the sum is kept relative to the largest logit so
+// far.
 Column log_denominators(const Matrix& x, const FrozenMatrix& head, const Logits& logits_of,
                         const std::vector<std::int64_t>& targets, Column& target_logits) {
   Column largest = Column::Constant(x.rows(), -std::numeric_limits<double>::infinity());
@@ -74,8 +75,7 @@ Var head_nll(Var x, const FrozenMatrix& head, const std::vector<std::int64_t>& t
     });
     tape.add_gradient(x, std::move(dx));
   };
-  return tape.record(denominators - target_logits, {x}, {x}, false,
-                     [derivative](Var) { return derivative; });
+  return tape.record(denominators - target_logits, {x}, {x}, false, [derivative](Var) { return derivative; });
 }
 
 void visit_logits(const Matrix& x, const FrozenMatrix& head, const VisitLogits& visit) {

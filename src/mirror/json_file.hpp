@@ -1,4 +1,5 @@
-// JSON as the mirror takes it: UTF-8, and no key twice in one object, since readers differ in which they keep.
+// JSON as the mirror takes it: UTF-8, and no key twice in one object, since readers differ in which they
+// keep.
 #pragma once
 
 #include <cstdint>

@@ -16,14 +16,17 @@ constexpr const char* kPeftPrefix = "base_model.model.";
 // Settings that would make the imported adapter compute something else than the run does.
 void check_peft_config(const std::filesystem::path& file, const Spec& spec) {
   const auto config = read_json_file(file);
-  const auto refuse = [&](const std::string& what) { throw Error(ErrorKind::kInput, cat(file.string(), ": ", what)); };
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::kInput, cat(file.string(), ": ", what));
+  };
   const auto number = [&](const char* key) {
     if (!config.contains(key) || !config[key].is_number()) refuse(cat("`", key, "` is no number"));
     return config[key].get<double>();
   };
   const auto is_set = [&](const char* key) {
     const auto found = config.find(key);
-    return found != config.end() && !found->is_null() && *found != false && !(found->is_structured() && found->empty());
+    return found != config.end() && !found->is_null() && *found != false &&
+           !(found->is_structured() && found->empty());
   };
   if (!config.is_object() || config.value("peft_type", "") != "LORA") refuse("is no LoRA adapter's");
   if (number("r") != static_cast<double>(spec.lora_rank)) refuse("`r` is not lora.rank");
@@ -64,7 +67,8 @@ std::optional<std::size_t> Lora::find(const std::string& module) const {
 
 Tensors Lora::zeros() const {
   Tensors tensors;
-  for (const AdapterTensor& t : tensors_) tensors.emplace_back(static_cast<std::size_t>(t.rows * t.columns), 0.0);
+  for (const AdapterTensor& t : tensors_)
+    tensors.emplace_back(static_cast<std::size_t>(t.rows * t.columns), 0.0);
   return tensors;
 }
 
@@ -79,7 +83,9 @@ Tensors Lora::imported(const std::filesystem::path& folder, const Spec& spec) co
   check_peft_config(folder / "adapter_config.json", spec);
   const auto path = folder / "adapter_model.safetensors";
   const SafetensorsFile file(path);
-  const auto refuse = [&](const std::string& what) { throw Error(ErrorKind::kInput, cat(path.string(), ": ", what)); };
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::kInput, cat(path.string(), ": ", what));
+  };
   Tensors tensors = zeros();
   std::size_t n_used = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -100,7 +106,8 @@ Tensors Lora::imported(const std::filesystem::path& folder, const Spec& spec) co
 }
 
 void Lora::check_shapes(const Tensors& tensors) const {
-  check(tensors.size() == tensors_.size(), tensors.size(), " adapter tensors given, ", tensors_.size(), " wanted");
+  check(tensors.size() == tensors_.size(), tensors.size(), " adapter tensors given, ", tensors_.size(),
+        " wanted");
   for (std::size_t i = 0; i < tensors.size(); ++i)
     check(tensors[i].size() == static_cast<std::size_t>(tensors_[i].rows * tensors_[i].columns),
           "a wrong number of values for ", tensors_[i].name);

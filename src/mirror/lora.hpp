@@ -1,5 +1,5 @@
-// Low-rank adapters (Hu et al. 2021, section 4.1): y = W x + s B (A x). Which there are, their names and where
-// their values start.
+// Low-rank adapters (Hu et al. 2021, section 4.1): y = W x + s B (A x). Which there are, their names and
+// where their values start.
 #pragma once
 
 #include <filesystem>
@@ -17,9 +17,9 @@ class Lora {
  public:
   Lora(const Spec& spec, const Weights& weights);
 
-  double scale() const { return scale_; }      // alpha / r, or alpha / sqrt(r)
+  double scale() const { return scale_; }  // alpha / r, or alpha / sqrt(r)
   double dropout() const { return dropout_; }
-  const std::vector<std::string>& modules() const { return modules_; }     // in byte order
+  const std::vector<std::string>& modules() const { return modules_; }    // in byte order
   const std::vector<AdapterTensor>& tensors() const { return tensors_; }  // A, B of each module
   // Index of a module's A in digest order; B follows. Nothing where the module has no adapter.
   std::optional<std::size_t> find(const std::string& module) const;

@@ -1,5 +1,5 @@
-// All numbers of the mirror are float64 in two-dimensional arrays, row-major as model files have them: a row is a
-// token or an output channel.
+// All numbers of the mirror are float64 in two-dimensional arrays, row-major as model files have them: a row
+// is a token or an output channel.
 #pragma once
 
 #include <Eigen/Core>

@@ -26,8 +26,9 @@ void expect_digest(const std::string& key, const std::string& in_spec, const std
 
 void expect_both(const char* key, bool in_spec, bool given) {
   if (in_spec != given)
-    throw Error(ErrorKind::kUsage,
-                cat("mirror: ", key, given ? " is given, but not in the spec" : " is in the spec, but not given"));
+    throw Error(
+        ErrorKind::kUsage,
+        cat("mirror: ", key, given ? " is given, but not in the spec" : " is in the spec, but not given"));
 }
 
 Inputs checked(Inputs inputs, const Spec& spec) {
@@ -43,9 +44,9 @@ Inputs checked(Inputs inputs, const Spec& spec) {
 
 Config checked(Config config, const Spec& spec) {
   if (config.max_position_embeddings && spec.data_max_tokens > *config.max_position_embeddings)
-    throw Error(ErrorKind::kUsage, cat("mirror: data.max_tokens = ", spec.data_max_tokens,
-                                       " is above the model's max_position_embeddings = ",
-                                       *config.max_position_embeddings));
+    throw Error(ErrorKind::kUsage,
+                cat("mirror: data.max_tokens = ", spec.data_max_tokens,
+                    " is above the model's max_position_embeddings = ", *config.max_position_embeddings));
   return config;
 }
 
@@ -79,7 +80,8 @@ struct Mirror::State {
         cost(config, weights, lora) {
     Renderer renderer(spec, inputs.model, config.vocab_size);
     train = renderer.read(inputs.train);
-    if (!any_scored(train)) throw Error(ErrorKind::kInput, cat(inputs.train.string(), ": no token is scored"));
+    if (!any_scored(train))
+      throw Error(ErrorKind::kInput, cat(inputs.train.string(), ": no token is scored"));
     if (inputs.held_out) held_out = renderer.read(*inputs.held_out);
     if (inputs.held_out && !any_scored(held_out))
       throw Error(ErrorKind::kInput, cat(inputs.held_out->string(), ": no token is scored"));
@@ -161,8 +163,8 @@ AdapterState Mirror::initial() const {
   return {std::move(adapter), s.lora.zeros(), s.lora.zeros(), 0};
 }
 
-BatchGradient Mirror::gradient(const Tensors& adapter, std::span<const std::int64_t> sample_ids, std::int64_t t,
-                               const std::optional<Rounding>& rounding) const {
+BatchGradient Mirror::gradient(const Tensors& adapter, std::span<const std::int64_t> sample_ids,
+                               std::int64_t t, const std::optional<Rounding>& rounding) const {
   const State& s = *state_;
   s.check_update(t);
   s.lora.check_shapes(adapter);
@@ -210,8 +212,8 @@ UpdateResult Mirror::step(AdapterState& state, const BatchGradient& batch, std::
 
 void Mirror::adamw(AdapterState& state, const Tensors& gradient, double clip, double learning_rate) const {
   const Spec& spec = state_->spec;
-  for (const Tensors* tensors : {&std::as_const(state.adapter), &std::as_const(state.m), &std::as_const(state.v),
-                                 &gradient})
+  for (const Tensors* tensors :
+       {&std::as_const(state.adapter), &std::as_const(state.m), &std::as_const(state.v), &gradient})
     state_->lora.check_shapes(*tensors);
   const AdamW rule{spec.optim_beta1, spec.optim_beta2, spec.optim_eps, spec.optim_weight_decay};
   ++state.steps;
@@ -238,7 +240,8 @@ Evaluation Mirror::evaluate(const Tensors* adapter,
       const std::int64_t position = sample.scored[k];
       const double value = nll(static_cast<Index>(k));
       sum.nll_sum += value;
-      if (each) each({static_cast<std::int64_t>(i), position, sample.ids[static_cast<std::size_t>(position)]}, value);
+      if (each)
+        each({static_cast<std::int64_t>(i), position, sample.ids[static_cast<std::size_t>(position)]}, value);
     }
     sum.n_tokens += nll.size();
   });
@@ -254,7 +257,9 @@ Probe Mirror::probe(const Tensors& adapter) const {
 }
 
 std::string Mirror::adapter_digest(const Tensors& adapter) const { return mirror::adapter_digest(adapter); }
-std::uint64_t Mirror::adapter_checksum(const Tensors& adapter) const { return mirror::adapter_checksum(adapter); }
+std::uint64_t Mirror::adapter_checksum(const Tensors& adapter) const {
+  return mirror::adapter_checksum(adapter);
+}
 
 double Mirror::gradient_flops(std::int64_t n_ids, std::int64_t n_scored) const {
   return state_->cost.gradient(n_ids, n_scored);

@@ -1,5 +1,5 @@
-// The operations of a transformer as plain functions, each as its paper defines it. Letters: T tokens, C channels,
-// D head_dim, V vocabulary. Shapes that do not fit throw kInternal.
+// The operations of a transformer as plain functions, each as its paper defines it. Letters: T tokens, C
+// channels, D head_dim, V vocabulary. Shapes that do not fit throw kInternal.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ Matrix silu(const Matrix& x);
 // silu(gate) * up, element by element   (Shazeer 2020, section 2: SwiGLU without biases, beta = 1)
 Matrix swiglu(const Matrix& gate, const Matrix& up);
 
-// Rotary embedding (Su et al. 2021, section 3.2.2). Pairs are (i, i + D/2), as Llama's published weights expect.
+// Rotary embedding (Su et al. 2021, section 3.2.2). Pairs are (i, i + D/2), as Llama's published weights
+// expect.
 struct RopeScaling {  // Llama 3's
   double factor, low_freq_factor, high_freq_factor, original_context;
 };

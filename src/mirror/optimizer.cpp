@@ -30,7 +30,8 @@ double clip_factor(double norm, double most) { return most <= 0 ? 1 : std::min(1
 
 void AdamW::step(std::vector<double>& p, std::vector<double>& m, std::vector<double>& v,
                  const std::vector<double>& g, double lr, std::int64_t k) const {
-  check(m.size() == p.size() && v.size() == p.size() && g.size() == p.size(), "adamw: p, m, v and g differ in size");
+  check(m.size() == p.size() && v.size() == p.size() && g.size() == p.size(),
+        "adamw: p, m, v and g differ in size");
   const double step_size = lr / (1 - std::pow(beta1, static_cast<double>(k)));
   const double root_correction = std::sqrt(1 - std::pow(beta2, static_cast<double>(k)));
   for (std::size_t i = 0; i < p.size(); ++i) {

@@ -1,5 +1,5 @@
-// Work on independent items by several threads, whose results are taken in the items' order: so sums have the same
-// bits for any number of threads.
+// Work on independent items by several threads, whose results are taken in the items' order: so sums have the
+// same bits for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace tandem::mirror {
 
-// take(i, compute(i)) for i = 0..n-1; `take` never runs twice at once. The first item's exception, in order, is thrown.
+// take(i, compute(i)) for i = 0..n-1; `take` never runs twice at once. The first item's exception, in order,
+// is thrown.
 template <class Compute, class Take>
 void in_order(int threads, std::size_t n, Compute compute, Take take) {
   std::atomic<std::size_t> next{0};

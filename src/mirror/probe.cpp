@@ -73,15 +73,17 @@ std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out)
   for (std::size_t i = 0; i < held_out.size(); ++i)
     for (const std::int64_t position : held_out[i].scored) {
       if (tokens.size() == kMostTokens) return tokens;
-      tokens.push_back({static_cast<std::int64_t>(i), position, held_out[i].ids[static_cast<std::size_t>(position)]});
+      tokens.push_back(
+          {static_cast<std::int64_t>(i), position, held_out[i].ids[static_cast<std::size_t>(position)]});
     }
   return tokens;
 }
 
 Probe run_probe(const Transformer& transformer, const Weights& weights, const Lora& lora,
-                const std::vector<Sample>& held_out, const std::vector<ProbeToken>& tokens, const Tensors& adapter,
-                int threads) {
-  std::vector<std::pair<std::size_t, std::vector<std::int64_t>>> samples;  // and the probe's positions in each
+                const std::vector<Sample>& held_out, const std::vector<ProbeToken>& tokens,
+                const Tensors& adapter, int threads) {
+  std::vector<std::pair<std::size_t, std::vector<std::int64_t>>>
+      samples;  // and the probe's positions in each
   for (const ProbeToken& token : tokens) {
     const auto sample = static_cast<std::size_t>(token.sample);
     if (samples.empty() || samples.back().first != sample) samples.push_back({sample, {}});

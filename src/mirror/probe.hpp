@@ -1,5 +1,5 @@
-// The fixed probe: what the model says of the first scored tokens of the held-out set, and how large its activations
-// and adapters are (io/FORMAT.md, /probe and /activation).
+// The fixed probe: what the model says of the first scored tokens of the held-out set, and how large its
+// activations and adapters are (io/FORMAT.md, /probe and /activation).
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace tandem::mirror {
 std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out);
 
 Probe run_probe(const Transformer& transformer, const Weights& weights, const Lora& lora,
-                const std::vector<Sample>& held_out, const std::vector<ProbeToken>& tokens, const Tensors& adapter,
-                int threads);
+                const std::vector<Sample>& held_out, const std::vector<ProbeToken>& tokens,
+                const Tensors& adapter, int threads);
 
 }  // namespace tandem::mirror

@@ -27,7 +27,8 @@ std::string text_or_empty(const json& object, const char* key) {
 }
 
 const json& list_of(const json& row, const char* key) {
-  if (!row[key].is_array() || row[key].empty()) throw std::invalid_argument(cat("`", key, "` is no list, or empty"));
+  if (!row[key].is_array() || row[key].empty())
+    throw std::invalid_argument(cat("`", key, "` is no list, or empty"));
   return row[key];
 }
 
@@ -57,7 +58,8 @@ std::vector<Turn> with_system(const json& row, std::vector<Turn> turns) {
 std::vector<Turn> read_alpaca(const json& row) {
   std::string question = text_of(row, "instruction");
   if (const std::string input = text_or_empty(row, "input"); !input.empty()) question += "\n\n" + input;
-  return with_system(row, {{"user", question, std::nullopt}, {"assistant", text_of(row, "output"), std::nullopt}});
+  return with_system(row,
+                     {{"user", question, std::nullopt}, {"assistant", text_of(row, "output"), std::nullopt}});
 }
 
 std::vector<Turn> read_share_gpt(const json& row) {
@@ -66,8 +68,12 @@ std::vector<Turn> read_share_gpt(const json& row) {
     if (!message.is_object()) throw std::invalid_argument("a turn is no object");
     const std::string from = text_of(message, "from");
     const bool user = from == "human" || from == "user", answer = from == "gpt" || from == "assistant";
-    if (!user && !answer && from != "system") throw std::invalid_argument(cat("from `", from, "` is not supported"));
-    turns.push_back({user ? "user" : answer ? "assistant" : "system", text_of(message, "value"), std::nullopt});
+    if (!user && !answer && from != "system")
+      throw std::invalid_argument(cat("from `", from, "` is not supported"));
+    turns.push_back({user     ? "user"
+                     : answer ? "assistant"
+                              : "system",
+                     text_of(message, "value"), std::nullopt});
   }
   return with_system(row, std::move(turns));
 }
@@ -81,7 +87,8 @@ std::int64_t integer(const json& value, std::int64_t most, const char* what) {
 TokenisedRow read_tokenised(const json& row) {
   TokenisedRow out;
   for (const json& id : list_of(row, "ids"))
-    out.ids.push_back(static_cast<std::int32_t>(integer(id, std::numeric_limits<std::int32_t>::max(), "the id")));
+    out.ids.push_back(
+        static_cast<std::int32_t>(integer(id, std::numeric_limits<std::int32_t>::max(), "the id")));
   for (const json& mark : list_of(row, "targets"))
     out.targets.push_back(static_cast<std::uint8_t>(integer(mark, 1, "the target mark")));
   if (out.ids.size() != out.targets.size()) throw std::invalid_argument("ids and targets differ in number");
@@ -94,8 +101,8 @@ std::variant<std::vector<Turn>, TokenisedRow> read_row(std::string_view line) {
   const json row = parse_json(line);
   if (!row.is_object()) throw std::invalid_argument("the row is no object");
   const bool messages = has(row, "messages"), prompt = has(row, "prompt") && has(row, "completion"),
-             ids = has(row, "ids") && has(row, "targets"), alpaca = has(row, "instruction") && has(row, "output"),
-             share_gpt = has(row, "conversations");
+             ids = has(row, "ids") && has(row, "targets"),
+             alpaca = has(row, "instruction") && has(row, "output"), share_gpt = has(row, "conversations");
   if (messages + prompt + ids + alpaca + share_gpt != 1)
     throw std::invalid_argument("the row is in none of the known forms, or in several");
   if (has(row, "tools") && !row["tools"].empty()) throw std::invalid_argument("tools are not supported");

@@ -1,5 +1,5 @@
-// A row of a data file (SPEC.md, "Rendering"): JSON with messages; prompt and completion; Alpaca's instruction, input
-// and output; ShareGPT's conversations; or ids and targets.
+// A row of a data file (SPEC.md, "Rendering"): JSON with messages; prompt and completion; Alpaca's
+// instruction, input and output; ShareGPT's conversations; or ids and targets.
 #pragma once
 
 #include <cstdint>

@@ -41,11 +41,11 @@ std::span<const std::byte> map_file(const std::filesystem::path& path) {
 
 std::uint64_t element_bytes(const std::string& dtype) {
   static const std::map<std::string, std::uint64_t> sizes = {
-      {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2},
-      {"F16", 2},  {"BF16", 2}, {"I32", 4}, {"U32", 4},     {"F32", 4},     {"F64", 8}, {"I64", 8},
-      {"U64", 8}};
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8}, {"U64", 8}};
   const auto found = sizes.find(dtype);
-  if (found == sizes.end()) throw std::invalid_argument("InvalidHeaderDeserialization: unknown dtype " + dtype);
+  if (found == sizes.end())
+    throw std::invalid_argument("InvalidHeaderDeserialization: unknown dtype " + dtype);
   return found->second;
 }
 
@@ -91,7 +91,8 @@ Entry read_entry(const std::string& name, const nlohmann::json& info) {
 void check_metadata(const nlohmann::json& metadata) {
   const bool good = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(),
                                                         [](const auto& value) { return value.is_string(); });
-  if (!good) throw std::invalid_argument("InvalidHeaderDeserialization: __metadata__ is no object of strings");
+  if (!good)
+    throw std::invalid_argument("InvalidHeaderDeserialization: __metadata__ is no object of strings");
 }
 
 double from_f16(std::uint16_t bits) {
@@ -176,7 +177,8 @@ void SafetensorsFile::read_header() {
   std::uint64_t covered = 0;
   for (Entry& entry : entries) {
     if (entry.begin != covered || entry.end < entry.begin)
-      throw std::invalid_argument(cat("InvalidOffset: `", entry.name, "` does not follow the tensor before it"));
+      throw std::invalid_argument(
+          cat("InvalidOffset: `", entry.name, "` does not follow the tensor before it"));
     if (entry.end - entry.begin != entry.bytes)
       throw std::invalid_argument(cat("TensorInvalidInfo: `", entry.name, "` has ", entry.end - entry.begin,
                                       " bytes, its shape ", entry.bytes));

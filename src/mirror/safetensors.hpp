@@ -1,5 +1,6 @@
-// A safetensors file: 8 bytes length of the header, the header in JSON (name -> dtype, shape, data_offsets), the
-// tensors' bytes without holes (github.com/huggingface/safetensors, "Format"). Mapped, so only what is used is read.
+// A safetensors file: 8 bytes length of the header, the header in JSON (name -> dtype, shape, data_offsets),
+// the tensors' bytes without holes (github.com/huggingface/safetensors, "Format"). Mapped, so only what is
+// used is read.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ struct StoredTensor {
 
 class SafetensorsFile {
  public:
-  // kInput with the file's name and what is wrong; the reasons carry the names that the format's own reader gives
-  // them (HeaderTooSmall, InvalidHeaderLength, ...).
+  // kInput with the file's name and what is wrong; the reasons carry the names that the format's own reader
+  // gives them (HeaderTooSmall, InvalidHeaderLength, ...).
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

@@ -28,8 +28,8 @@ const Renderer::Text& Renderer::text() {
   text_ = std::make_unique<Text>(Text{std::move(own), which, Tokenizer(model_ / "tokenizer.json")});
   for (const std::string& token : control_tokens(which))
     if (!text_->tokenizer.is_added(token))
-      throw Error(ErrorKind::kInput,
-                  cat((model_ / "tokenizer.json").string(), ": ", token, " is no added token, but the template needs it"));
+      throw Error(ErrorKind::kInput, cat((model_ / "tokenizer.json").string(), ": ", token,
+                                         " is no added token, but the template needs it"));
   return *text_;
 }
 
@@ -37,7 +37,8 @@ std::string Renderer::template_digest() const { return text_ && text_->own ? sha
 
 Sample Renderer::sample(std::string_view line) {
   auto row = read_row(line);
-  if (const auto* tokenised = std::get_if<TokenisedRow>(&row)) return {tokenised->ids, tokenised->targets, 0, {}};
+  if (const auto* tokenised = std::get_if<TokenisedRow>(&row))
+    return {tokenised->ids, tokenised->targets, 0, {}};
   const auto parts = render(text().which, std::get<std::vector<Turn>>(row), spec_.data_targets == "last");
   if (const auto control = text().tokenizer.added_in_row(parts)) {
     if (spec_.data_special_in_text == "refuse")
@@ -79,8 +80,8 @@ std::vector<Sample> Renderer::read(const std::filesystem::path& file) {
     }
   }
   if (n_with_control_)
-    warnings_.push_back(cat(file.string(), ": ", n_with_control_, " rows hold control tokens in their text, first in line ",
-                            first_with_control_));
+    warnings_.push_back(cat(file.string(), ": ", n_with_control_,
+                            " rows hold control tokens in their text, first in line ", first_with_control_));
   if (n_cut) warnings_.push_back(cat(file.string(), ": ", n_cut, " samples are cut to data.max_tokens"));
   if (n_dropped) warnings_.push_back(cat(file.string(), ": ", n_dropped, " samples are longer and left out"));
   return samples;
@@ -93,8 +94,8 @@ RenderedSample describe(const Sample& sample) {
                                  .hex();
   const std::int64_t last =
       sample.scored.empty() ? -1 : sample.ids[static_cast<std::size_t>(sample.scored.back())];
-  return {digest, static_cast<std::int64_t>(sample.ids.size()), static_cast<std::int64_t>(sample.scored.size()), last,
-          sample.line};
+  return {digest, static_cast<std::int64_t>(sample.ids.size()),
+          static_cast<std::int64_t>(sample.scored.size()), last, sample.line};
 }
 
 }  // namespace tandem::mirror

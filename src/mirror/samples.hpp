@@ -14,8 +14,8 @@ namespace tandem::mirror {
 struct Sample {
   std::vector<std::int32_t> ids;
   std::vector<std::uint8_t> targets;
-  std::int64_t line;                  // from 1, blank lines counted
-  std::vector<std::int64_t> scored;   // positions >= 1 whose mark is 1
+  std::int64_t line;                 // from 1, blank lines counted
+  std::vector<std::int64_t> scored;  // positions >= 1 whose mark is 1
 };
 
 class Renderer {

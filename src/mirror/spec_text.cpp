@@ -40,7 +40,8 @@ class Lines {
     const std::string text = take(key);
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) refuse(cat("`", key, " = ", text, "`: no number"));
+    if (error != std::errc() || end != text.data() + text.size())
+      refuse(cat("`", key, " = ", text, "`: no number"));
     return value;
   }
 

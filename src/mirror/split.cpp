@@ -146,7 +146,8 @@ Split read_pattern(const nlohmann::json& part) {
 
 void read_part(const nlohmann::json& part, std::vector<Split>& splits, bool& byte_level) {
   const std::string type = part.at("type");
-  if (byte_level) throw std::invalid_argument(cat("the pre-tokenizer ", type, " after ByteLevel is not supported"));
+  if (byte_level)
+    throw std::invalid_argument(cat("the pre-tokenizer ", type, " after ByteLevel is not supported"));
   if (type == "Sequence") {
     for (const auto& inner : part.at("pretokenizers")) read_part(inner, splits, byte_level);
   } else if (type == "Split") {
@@ -156,7 +157,8 @@ void read_part(const nlohmann::json& part, std::vector<Split>& splits, bool& byt
       throw std::invalid_argument("Digits that keeps numbers together is not supported");
     splits.push_back(Split::kDigits);
   } else if (type == "ByteLevel") {
-    if (part.value("add_prefix_space", true)) throw std::invalid_argument("add_prefix_space is not supported");
+    if (part.value("add_prefix_space", true))
+      throw std::invalid_argument("add_prefix_space is not supported");
     if (part.value("use_regex", true)) splits.push_back(Split::kGpt2);
     byte_level = true;
   } else {

@@ -1,5 +1,5 @@
-// How tokenizers cut text into pieces before merging: published regular expressions, written out as scanners. A
-// tokenizer.json names its own; one that is not here is refused.
+// How tokenizers cut text into pieces before merging: published regular expressions, written out as scanners.
+// A tokenizer.json names its own; one that is not here is refused.
 #pragma once
 
 #include <nlohmann/json.hpp>

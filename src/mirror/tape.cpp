@@ -46,8 +46,8 @@ Var Tape::variable(Matrix value) {
   return add(std::move(node));
 }
 
-Var Tape::record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved, bool saves_result,
-                 std::function<Backward(Var result)> backward) {
+Var Tape::record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved,
+                 bool saves_result, std::function<Backward(Var result)> backward) {
   if (perturbation_) perturbation_->apply(value, perturbation_->next_key(), value.cols());
   Node node;
   node.value = std::move(value);

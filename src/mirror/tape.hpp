@@ -1,9 +1,10 @@
-// Reverse-mode automatic differentiation (Griewank and Walther, Evaluating Derivatives, chapter 3): operations on
-// 2-D arrays are recorded on a tape in the order they are computed, and `backward` walks it from the end, each
-// operation turning the gradient of its result into gradients of its inputs.
+// Reverse-mode automatic differentiation (Griewank and Walther, Evaluating Derivatives, chapter 3):
+// operations on 2-D arrays are recorded on a tape in the order they are computed, and `backward` walks it
+// from the end, each operation turning the gradient of its result into gradients of its inputs.
 //
-// What would give a wrong gradient silently is refused (kInternal): a second backward, recording after it, a gradient
-// that does not exist, a value changed in place that a recorded operation still needs, operands of another tape.
+// What would give a wrong gradient silently is refused (kInternal): a second backward, recording after it, a
+// gradient that does not exist, a value changed in place that a recorded operation still needs, operands of
+// another tape.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,8 @@ class Perturbation {
  public:
   Perturbation(double unit, std::uint64_t seed) : unit_(unit), seed_(seed) {}
   std::uint64_t next_key();
-  // Element (i, j) is drawn by its index in a matrix of `cols` columns of which `value` starts at `first_col`.
+  // Element (i, j) is drawn by its index in a matrix of `cols` columns of which `value` starts at
+  // `first_col`.
   void apply(Matrix& value, std::uint64_t key, Index cols, Index first_col = 0) const;
 
  private:
@@ -57,8 +59,8 @@ class Tape {
 
   Var constant(Matrix value);  // wants no gradient
   Var variable(Matrix value);  // its gradient is kept
-  // A result of `inputs`. `saved` are those values, of inputs, that `backward` will read; `saves_result`: it reads
-  // the result too.
+  // A result of `inputs`. `saved` are those values, of inputs, that `backward` will read; `saves_result`: it
+  // reads the result too.
   Var record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved, bool saves_result,
              std::function<Backward(Var result)> backward);
 

@@ -12,7 +12,8 @@ namespace tandem::mirror {
 namespace {
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
+         static_cast<std::uint32_t>(right);
 }
 
 // GPT-2's alphabet: bytes that print stand for themselves, the others for the code points from 256 on.
@@ -28,7 +29,8 @@ void fill_letters(std::string (&letters)[256]) {
 void refuse_settings(const nlohmann::json& object, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const auto found = object.find(name);
-    const bool off = found == object.end() || found->is_null() || *found == false || *found == "" || *found == 0.0;
+    const bool off =
+        found == object.end() || found->is_null() || *found == false || *found == "" || *found == 0.0;
     if (!off) throw std::invalid_argument(cat("`", name, "` = ", found->dump(), " is not supported"));
   }
 }
@@ -100,7 +102,8 @@ void Tokenizer::read_added(const nlohmann::json& list) {
 
 void Tokenizer::read_model(const nlohmann::json& model) {
   if (model.at("type") != "BPE") throw std::invalid_argument("its model is no BPE");
-  refuse_settings(model, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
+  refuse_settings(
+      model, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
   ignore_merges_ = model.value("ignore_merges", false);
   for (const auto& [token, id] : model.at("vocab").items()) vocabulary_[token] = id;
   std::int32_t rank = 0;
@@ -116,7 +119,8 @@ void Tokenizer::read_model(const nlohmann::json& model) {
     }
     const auto id = [&](const std::string& token) {
       const auto found = vocabulary_.find(token);
-      if (found == vocabulary_.end()) throw std::invalid_argument(cat("`", token, "` is merged, but has no id"));
+      if (found == vocabulary_.end())
+        throw std::invalid_argument(cat("`", token, "` is merged, but has no id"));
       return found->second;
     };
     merges_[pair_key(id(left), id(right))] = {rank++, id(left + right)};
@@ -124,17 +128,20 @@ void Tokenizer::read_model(const nlohmann::json& model) {
 }
 
 bool Tokenizer::is_added(const std::string& token) const {
-  return std::any_of(added_.begin(), added_.end(), [&](const Added& added) { return added.content == token; });
+  return std::any_of(added_.begin(), added_.end(),
+                     [&](const Added& added) { return added.content == token; });
 }
 
 // The longest added token that starts at byte i.
 const Tokenizer::Added* Tokenizer::added_at(const Marked& text, std::size_t i, bool normalized,
                                             bool spell_out) const {
   if (!begins_added_[static_cast<unsigned char>(text.text[i])]) return nullptr;
-  if (spell_out && text.from_row[i]) return nullptr;
   for (const Added& token : added_) {
     if (token.normalized != normalized) continue;
-    if (text.text.compare(i, token.content.size(), token.content) == 0) return &token;
+    if (text.text.compare(i, token.content.size(), token.content) != 0) continue;
+    const auto begin = text.from_row.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto end = begin + static_cast<std::ptrdiff_t>(token.content.size());
+    if (!spell_out || std::find(begin, end, true) == end) return &token;
   }
   return nullptr;
 }
@@ -160,8 +167,8 @@ void Tokenizer::cut(const Marked& text, bool normalized, bool spell_out, Encoded
     on_text(text.slice(begin, text.text.size()));
 }
 
-// Runs of equal marks are normalised one by one, so that the marks stay known. Templates put a line end before and an
-// added token behind what rows say, and nothing composes with those.
+// Runs of equal marks are normalised one by one, so that the marks stay known. Templates put a line end
+// before and an added token behind what rows say, and nothing composes with those.
 Tokenizer::Marked Tokenizer::normalise(const Marked& text) const {
   Marked normal;
   for (std::size_t begin = 0; begin < text.text.size();) {
@@ -181,12 +188,15 @@ Encoded Tokenizer::encode(const std::vector<Part>& parts, bool spell_out) const 
   for (const Part& part : parts) whole.append(part.text, part.target, part.from_row);
   Encoded out;
   cut(whole, false, spell_out, out, [&](const Marked& raw) {
-    cut(nfc_ ? normalise(raw) : raw, true, spell_out, out, [&](const Marked& text) { encode_words(text, out); });
+    cut(nfc_ ? normalise(raw) : raw, true, spell_out, out,
+        [&](const Marked& text) { encode_words(text, out); });
   });
   return out;
 }
 
-std::vector<std::int32_t> Tokenizer::encode(const std::string& text) const { return encode({Part{text}}).ids; }
+std::vector<std::int32_t> Tokenizer::encode(const std::string& text) const {
+  return encode({Part{text}}).ids;
+}
 
 std::optional<std::string> Tokenizer::added_in_row(const std::vector<Part>& parts) const {
   Marked whole;

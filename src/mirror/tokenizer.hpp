@@ -1,5 +1,6 @@
 // Byte-level byte-pair encoding (Sennrich et al. 2016, section 3.2; Radford et al. 2019, section 2.2) as a
-// tokenizer.json describes it. Plain: the pair with the lowest rank is searched for and merged, again and again.
+// tokenizer.json describes it. Plain: the pair with the lowest rank is searched for and merged, again and
+// again.
 #pragma once
 
 #include <cstdint>
@@ -58,12 +59,13 @@ class Tokenizer {
   void cut(const Marked& text, bool normalized, bool spell_out, Encoded& out, OnText on_text) const;
   Marked normalise(const Marked& text) const;
   void encode_words(const Marked& text, Encoded& out) const;
-  void merge_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::size_t>& begins) const;
+  void merge_piece(std::string_view piece, std::vector<std::int32_t>& ids,
+                   std::vector<std::size_t>& begins) const;
 
   bool nfc_ = false, ignore_merges_ = false;
   std::vector<Split> splits_;
-  std::vector<Added> added_;         // longest first
-  bool begins_added_[256] = {};      // by first byte
+  std::vector<Added> added_;                                  // longest first
+  bool begins_added_[256] = {};                               // by first byte
   std::unordered_map<std::string, std::int32_t> vocabulary_;  // in byte-level letters
   std::unordered_map<std::uint64_t, Merge> merges_;           // by pair of ids
   std::string letters_[256];                                  // byte -> its letter in the vocabulary

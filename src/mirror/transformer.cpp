@@ -51,7 +51,8 @@ class Transformer::LayerPass {
     Var value;
   };
 
-  LayerPass(const Transformer& model, const Pass& pass, const RopeTable& table, Tape& tape, bool differentiate)
+  LayerPass(const Transformer& model, const Pass& pass, const RopeTable& table, Tape& tape,
+            bool differentiate)
       : model_(model), pass_(pass), table_(table), tape_(tape), differentiate_(differentiate) {}
 
   Var operator()(const LayerWeights& w, Var x) {
@@ -80,8 +81,8 @@ class Transformer::LayerPass {
   Var normed_heads(Var x, const Row& weight) {
     if (weight.size() == 0) return x;
     const Index d = weight.size(), tokens = x.rows(), channels = x.cols();
-    return reshape(rms_norm(reshape(x, tokens * channels / d, d), weight, model_.config_.rms_norm_eps), tokens,
-                   channels);
+    return reshape(rms_norm(reshape(x, tokens * channels / d, d), weight, model_.config_.rms_norm_eps),
+                   tokens, channels);
   }
 
   // W x + b + s B (A x)
@@ -143,7 +144,8 @@ Matrix Transformer::forward(std::span<const std::int32_t> ids, const Pass& pass,
   return x;
 }
 
-Matrix Transformer::residual(std::span<const std::int32_t> ids, const Pass& pass, const OnLayer& on_layer) const {
+Matrix Transformer::residual(std::span<const std::int32_t> ids, const Pass& pass,
+                             const OnLayer& on_layer) const {
   return forward(ids, pass, on_layer, nullptr);
 }
 
@@ -168,8 +170,9 @@ Column Transformer::nll(std::span<const std::int32_t> ids, const std::vector<std
   return loss(tape->constant(forward(ids, pass, nullptr, nullptr)), ids, scored).value();
 }
 
-Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored,
-                                      const Pass& pass, Tensors& gradient) const {
+Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids,
+                                      const std::vector<std::int64_t>& scored, const Pass& pass,
+                                      Tensors& gradient) const {
   if (scored.empty()) return {};
   std::vector<Matrix> inputs;
   Matrix last = forward(ids, pass, nullptr, &inputs);
@@ -190,7 +193,8 @@ Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids, const s
     tape->backward(out, std::move(g));
     for (const auto& trained : compute.trained()) {
       std::vector<double>& sum = gradient[trained.tensor];
-      Eigen::Map<Matrix>(sum.data(), trained.value.rows(), trained.value.cols()) += tape->gradient(trained.value);
+      Eigen::Map<Matrix>(sum.data(), trained.value.rows(), trained.value.cols()) +=
+          tape->gradient(trained.value);
     }
     if (layer > 0) g = tape->gradient(in);
   }

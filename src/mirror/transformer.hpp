@@ -1,6 +1,6 @@
-// The models: a decoder of pre-normalised layers (Llama: Touvron et al. 2023, section 2.2; Qwen3 technical report
-// 2025, section 2; Qwen2 technical report 2024, section 2.2) with low-rank adapters. One sample at a time; each layer
-// is recomputed for its gradient (Chen et al. 2016), so only the layers' inputs are kept.
+// The models: a decoder of pre-normalised layers (Llama: Touvron et al. 2023, section 2.2; Qwen3 technical
+// report 2025, section 2; Qwen2 technical report 2024, section 2.2) with low-rank adapters. One sample at a
+// time; each layer is recomputed for its gradient (Chen et al. 2016), so only the layers' inputs are kept.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +37,14 @@ class Transformer {
   using OnLayer = std::function<void(std::int64_t layer, const Matrix& residual)>;
 
   // The residual stream [T, hidden] after the last layer; `on_layer` sees it after each.
-  Matrix residual(std::span<const std::int32_t> ids, const Pass& pass, const OnLayer& on_layer = nullptr) const;
+  Matrix residual(std::span<const std::int32_t> ids, const Pass& pass,
+                  const OnLayer& on_layer = nullptr) const;
   // The final norm of those rows of the residual that predict `scored`: row p - 1 for position p.
   Matrix predictors(const Matrix& residual, const std::vector<std::int64_t>& scored) const;
 
   // nll of each position in `scored` (>= 1), predicted by the one before.
-  Column nll(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored, const Pass& pass) const;
+  Column nll(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored,
+             const Pass& pass) const;
   // Also adds the gradient of their sum to `gradient`.
   Column nll_with_gradient(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored,
                            const Pass& pass, Tensors& gradient) const;

@@ -20,8 +20,8 @@ bool is_letter(char32_t c);  // \p{L}
 bool is_number(char32_t c);  // \p{N}: Nd, Nl, No
 bool is_space(char32_t c);   // White_Space
 
-// NFC as the published tokenizers library has it (SPEC.md, "Rendering"): a code point that its older tables do not
-// know is a starter that neither decomposes nor composes.
+// NFC as the published tokenizers library has it (SPEC.md, "Rendering"): a code point that its older tables
+// do not know is a starter that neither decomposes nor composes.
 std::string nfc(std::string_view utf8);
 
 }  // namespace tandem::mirror

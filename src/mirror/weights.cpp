@@ -62,7 +62,8 @@ void Weights::open(const std::filesystem::path& folder) {
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [name, shard] : json["weight_map"].items()) {
     const bool plain = shard.is_string() && shard.get<std::string>().find('/') == std::string::npos;
-    if (!plain) throw Error(ErrorKind::kInput, cat(index.string(), ": `", name, "` lies in no file of the folder"));
+    if (!plain)
+      throw Error(ErrorKind::kInput, cat(index.string(), ": `", name, "` lies in no file of the folder"));
     const SafetensorsFile*& file = shards[shard];
     if (!file) {
       files_.push_back(std::make_unique<SafetensorsFile>(folder / shard.get<std::string>()));
@@ -78,11 +79,13 @@ void Weights::open(const std::filesystem::path& folder) {
 
 const StoredTensor& Weights::take(const std::string& name, std::vector<std::int64_t> shape) {
   const auto found = stored_.find(name);
-  if (found == stored_.end()) throw Error(ErrorKind::kInput, cat(folder_.string(), ": `", name, "` is missing"));
+  if (found == stored_.end())
+    throw Error(ErrorKind::kInput, cat(folder_.string(), ": `", name, "` is missing"));
   const StoredTensor& tensor = *found->second;
   if (tensor.shape != shape)
-    throw Error(ErrorKind::kInput, cat(folder_.string(), ": `", name, "` has shape ", shape_text(tensor.shape),
-                                       ", the configuration wants ", shape_text(shape)));
+    throw Error(ErrorKind::kInput,
+                cat(folder_.string(), ": `", name, "` has shape ", shape_text(tensor.shape),
+                    ", the configuration wants ", shape_text(shape)));
   if (tensor.dtype != "F32" && tensor.dtype != "BF16" && tensor.dtype != "F16")
     throw Error(ErrorKind::kInput, cat(folder_.string(), ": `", name, "` has dtype ", tensor.dtype,
                                        "; F32, BF16 and F16 are read"));
@@ -141,7 +144,8 @@ void Weights::take_head(const Config& config) {
 void Weights::refuse_unknown() const {
   for (const auto& [name, tensor] : stored_)
     if (!used_.count(name) && name != kHeadName)
-      throw Error(ErrorKind::kInput, cat(folder_.string(), ": `", name, "` is no tensor of this kind of model"));
+      throw Error(ErrorKind::kInput,
+                  cat(folder_.string(), ": `", name, "` is no tensor of this kind of model"));
 }
 
 std::vector<std::string> Weights::names() const {
@@ -166,7 +170,7 @@ LoadedTensor Weights::describe(const std::string& name) const {
     squares += chunk.squaredNorm();
   }
   const double count = static_cast<double>(n);
-  return {name,         Sha256().update(tensor.bytes).hex(), tensor.dtype, tensor.shape,
+  return {name,        Sha256().update(tensor.bytes).hex(), tensor.dtype, tensor.shape,
           sum / count, std::sqrt(squares / count)};
 }
 

@@ -1,4 +1,5 @@
-// The mirror by command line, for the scripts that compare it with other stacks. Each command writes to stdout.
+// The mirror by command line, for the scripts that compare it with other stacks. Each command writes to
+// stdout.
 //
 //   mirror_tool tokenize MODEL < TEXTS      one JSON string a line -> one JSON array of ids a line
 //   mirror_tool render SPEC MODEL FILE      rows -> `tandem render`'s line, ids, targets and digest
