@@ -34,8 +34,8 @@ int plan_command(Config config, const std::string& local_ranks, std::ostream& ou
       config.execution.threads > 0 ? static_cast<int>(config.execution.threads) : std::max(1, cpus / ranks);
   const LoraLayout lora(inputs.config, spec.lora_rank, spec.lora_scale(), spec.lora_targets);
   const MemoryPlan plan =
-      plan_memory(inputs.config, lora, spec, config.execution.batch_micro, inputs.train.samples,
-                  inputs.held_out.samples, threads, ranks, memory_limit_bytes(config.execution));
+      plan_memory(inputs.config, lora, spec, config.execution, inputs.train.samples, inputs.held_out.samples,
+                  threads, ranks, memory_limit_bytes(config.execution));
   out << spec.train_updates << " updates of " << spec.batch_global << " samples, "
       << inputs.train.samples.size() << " training and " << inputs.held_out.samples.size()
       << " held-out samples; adapter of " << lora.tensors().size() / 2 << " modules\n";

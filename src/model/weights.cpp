@@ -107,6 +107,11 @@ void Weights::lay_out(Memory& memory) {
       layer.k_norm = place_vector(memory, prefix + "self_attn.k_norm.weight", d);
     }
   }
+  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.name < b.name; });
+}
+
+std::string Weights::memory_digest(std::size_t i) const {
+  return Sha256().update(std::span<const float>(places_[i].data)).hex();
 }
 
 void Weights::load(const ModelTensors& tensors) {
@@ -133,8 +138,6 @@ void Weights::load(const ModelTensors& tensors) {
   }
   for (const std::string& file : tensors.ignored_files())
     warnings_.push_back(cat(file, " lies in the model's folder and is not part of the model"));
-  std::sort(load_rows_.begin(), load_rows_.end(),
-            [](const LoadRow& a, const LoadRow& b) { return a.name < b.name; });
 }
 
 }  // namespace tandem

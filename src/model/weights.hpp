@@ -44,6 +44,10 @@ class Weights {
   // Level 2: every tensor as read, in order of its name; empty where another process has loaded them.
   const std::vector<LoadRow>& load_rows() const { return load_rows_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
+  // SHA-256 of a tensor as it lies in memory now, its float32 values in the file's shape; i is its row in
+  // order of the names, as in load_rows() (/load/memory).
+  std::string memory_digest(std::size_t i) const;
+  std::size_t n_tensors() const { return places_.size(); }
 
  private:
   struct Place {
@@ -57,7 +61,7 @@ class Weights {
   std::span<float> place_vector(Memory& memory, const std::string& name, std::int64_t n);
 
   ModelConfig config_;
-  std::vector<Place> places_;  // where each tensor of the file goes
+  std::vector<Place> places_;  // where each tensor of the file goes, in order of their names
   ConstMatrix embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<LayerWeights> layers_;

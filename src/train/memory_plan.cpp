@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 
+#include "io/observations.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/train/batch_limits.hpp"
@@ -24,6 +25,16 @@ std::int64_t bytes_of(const SampleSet& samples) {
   for (std::int64_t i = 0; i < samples.size(); ++i) tokens += samples.length(i);
   // An id and a mark a token; vectors grow by doubling.
   return 2 * tokens * 5 + samples.size() * 16;
+}
+
+// What the trajectory keeps of all evaluations, and once more while it is published. Rank 0's, but ranks are
+// planned alike.
+std::int64_t evaluations_bytes(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
+                               const Execution& execution) {
+  const std::int64_t evaluations = spec.train_updates / spec.eval_every + 2;
+  const auto norms = static_cast<std::int64_t>(lora.tensors().size()) * 3 / 2;
+  const std::int64_t numbers = execution.observe_probe * (2 + 2 * kTopLogits) + 2 * config.n_layers + norms;
+  return 2 * evaluations * numbers * 8;
 }
 
 // A number that stands alone in a file of the system; none where there is no such file or it says "max".
@@ -67,9 +78,9 @@ std::vector<std::string> MemoryPlan::lines() const {
 }
 
 MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
-                       std::int64_t batch_micro, const SampleSet& train, const SampleSet& held_out,
+                       const Execution& execution, const SampleSet& train, const SampleSet& held_out,
                        int threads, int local_ranks, std::int64_t limit_bytes) {
-  const BatchLimits limits = batch_limits(train, held_out, batch_micro);
+  const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   const CpuContext one_thread(1);
   const Weights none(config, {});
   const Transformer model(one_thread, config, none, lora, limits, {spec.lora_dropout, spec.seed_dropout});
@@ -78,6 +89,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
   plan.state_bytes = static_cast<std::int64_t>(Trainer::state_bytes(lora, limits));
   plan.sample_bytes = bytes_of(train) + bytes_of(held_out);
   plan.other_bytes = kProcessBytes + threads * kThreadBytes;
+  if (limits.eval_scored > 0) plan.other_bytes += evaluations_bytes(config, lora, spec, execution);
   plan.n_layers = config.n_layers;
   plan.local_ranks = local_ranks;
   for (; plan.n_recomputed <= config.n_layers; ++plan.n_recomputed) {

@@ -31,7 +31,7 @@ struct MemoryPlan {
 // As few recomputed layers as fit into `limit_bytes` for the ranks of a node. Throws kDevice with the
 // figures, and what to change, where nothing fits.
 MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
-                       std::int64_t batch_micro, const SampleSet& train, const SampleSet& held_out,
+                       const Execution& execution, const SampleSet& train, const SampleSet& held_out,
                        int threads, int local_ranks, std::int64_t limit_bytes);
 
 // memory.limit in bytes, or what this machine has free: the system's figure, or the control group's where

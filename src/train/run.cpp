@@ -104,7 +104,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(),
                         config.spec.lora_targets);
   const MemoryPlan plan = agree(comm, [&] {
-    return plan_memory(inputs.config, lora, config.spec, config.execution.batch_micro, inputs.train.samples,
+    return plan_memory(inputs.config, lora, config.spec, config.execution, inputs.train.samples,
                        inputs.held_out.samples, placement.share.threads, placement.local_size,
                        memory_limit_bytes(config.execution));
   });

@@ -11,10 +11,13 @@ namespace {
 struct Planned {
   Planned()
       : config(read_model_config(support::make_tiny_model(folder, "qwen3"))),
-        lora(config, 8, 1.0, {"q", "down"}) {}
-  MemoryPlan plan(std::int64_t limit, int local_ranks = 1) const {
-    return plan_memory(config, lora, {}, 2, samples, {}, 1, local_ranks, limit);
+        lora(config, 8, 1.0, {"q", "down"}) {
+    execution.batch_micro = 2;
   }
+  MemoryPlan plan(std::int64_t limit, int local_ranks = 1) const {
+    return plan_memory(config, lora, {}, execution, samples, {}, 1, local_ranks, limit);
+  }
+  Execution execution;
   support::TempFolder folder;
   ModelConfig config;
   LoraLayout lora;
@@ -29,6 +32,23 @@ TEST(MemoryPlan, RecomputesAsFewLayersAsFit) {
   EXPECT_GE(tight.n_recomputed, 1);
   EXPECT_LT(tight.node_bytes(), whole);
   EXPECT_GT(run.plan(std::int64_t{1} << 40, 3).node_bytes(), 2 * whole);
+}
+
+TEST(MemoryPlan, CountsWhatEvaluationsLeave) {
+  const Planned run;
+  RunSpec spec;
+  spec.train_updates = 1000, spec.eval_every = 1;
+  const auto other_bytes = [&](std::int64_t probe, const SampleSet& held_out) {
+    Execution execution = run.execution;
+    execution.observe_probe = probe;
+    return plan_memory(run.config, run.lora, spec, execution, run.samples, held_out, 1, 1,
+                       std::int64_t{1} << 40)
+        .other_bytes;
+  };
+  const std::int64_t none = other_bytes(512, {}), without = other_bytes(0, run.samples),
+                     with = other_bytes(512, run.samples);
+  EXPECT_GT(without, none);
+  EXPECT_EQ(with - without, 2 * 1002 * 512 * 18 * 8);  // 74 kB an evaluation, twice
 }
 
 TEST(MemoryPlan, RefusesWithTheFiguresWhatCannotFit) {
