@@ -33,6 +33,7 @@ void expect_both(const char* key, bool in_spec, bool given) {
 
 Inputs checked(Inputs inputs, const Spec& spec) {
   if (inputs.threads < 1) throw Error(ErrorKind::kUsage, "mirror: fewer than 1 thread");
+  if (inputs.probe < 0) throw Error(ErrorKind::kUsage, "mirror: observe.probe is negative");
   expect_both("data.held_out", spec.data_held_out.has_value(), inputs.held_out.has_value());
   expect_both("lora.init", spec.lora_init.has_value(), inputs.lora_init.has_value());
   expect_digest("model.path", spec.model_path, model_digest(inputs.model));
@@ -90,7 +91,7 @@ struct Mirror::State {
     template_digest = renderer.template_digest();
     warnings = weights.warnings();
     warnings.insert(warnings.end(), renderer.warnings().begin(), renderer.warnings().end());
-    probe_tokens = first_scored_tokens(held_out);
+    probe_tokens = first_scored_tokens(held_out, inputs.probe);
   }
 
   void check_update(std::int64_t t) const {
@@ -222,6 +223,23 @@ void Mirror::adamw(AdapterState& state, const Tensors& gradient, double clip, do
     for (double& g : clipped) g *= clip;
     rule.step(state.adapter[p], state.m[p], state.v[p], clipped, learning_rate, state.steps);
   }
+}
+
+std::vector<double> Mirror::tensor_norms(const Tensors& tensors) const {
+  return update_norms(tensors, state_->lora.zeros());
+}
+
+std::vector<double> Mirror::update_norms(const Tensors& after, const Tensors& before) const {
+  state_->lora.check_shapes(after);
+  state_->lora.check_shapes(before);
+  std::vector<double> norms;
+  for (std::size_t p = 0; p < after.size(); ++p) {
+    double sum = 0;
+    for (std::size_t i = 0; i < after[p].size(); ++i)
+      sum += (after[p][i] - before[p][i]) * (after[p][i] - before[p][i]);
+    norms.push_back(std::sqrt(sum));
+  }
+  return norms;
 }
 
 double Mirror::clip_factor(double norm) const { return mirror::clip_factor(norm, state_->spec.optim_clip); }

@@ -33,13 +33,17 @@ struct Inputs {
   std::optional<std::filesystem::path> held_out;   // given exactly where the spec has data.held_out
   std::optional<std::filesystem::path> lora_init;  // likewise lora.init
   int threads = 1;                                 // at least 1
+  std::int64_t probe = 512;                        // observe.probe: at most so many tokens
 };
 
 // Level 2: a base tensor as the model's file has it. The values' mean and rms are taken in double.
+// memory_digest: SHA-256 of the values as float32 in the file's order, what another stack's memory must hold
+// (/load/memory).
 struct LoadedTensor {
   std::string name, digest, dtype;  // SHA-256 of its bytes in the file; "F32", "BF16" or "F16"
   std::vector<std::int64_t> shape;
   double mean, rms;
+  std::string memory_digest;
 };
 
 // Level 3: a rendered sample.
@@ -85,14 +89,14 @@ struct ProbeToken {
   std::int64_t target;    // its id
 };
 
+// io/FORMAT.md, "The probe", says at which positions activations are taken.
 struct Probe {
   static constexpr int kTop = 8;
-  std::vector<double> nll;                // [K]
-  std::vector<std::int64_t> top_id;       // [K, 8], by falling logit, then rising id
-  std::vector<double> top_logit;          // [K, 8]
-  std::vector<double> activation_rms;     // [L] residual stream after each layer, over every token of the
-  std::vector<double> activation_absmax;  // [L] samples that hold a probe token
-  std::vector<double> ba_norm;            // [modules] s * |B A|_F, in digest order
+  std::vector<double> nll, target_logit;  // [K]
+  std::vector<std::int64_t> top_id;       // [K, 8] by falling logit, then rising id; -1 beyond the vocabulary
+  std::vector<double> top_logit;          // [K, 8] NaN beyond the vocabulary
+  std::vector<double> activation_rms, activation_absmax;  // [L] residual stream after each layer
+  std::vector<double> ba_norm;                            // [modules] s * |B A|_F, in digest order
 };
 
 // For thresholds (the reference's own rounding, Monte Carlo): the output of every operation, forward and
@@ -142,12 +146,16 @@ class Mirror {
   // The optimiser alone: one AdamW step with a gradient already divided; clip multiplies it.
   void adamw(AdapterState& state, const Tensors& gradient, double clip, double learning_rate) const;
   double clip_factor(double norm) const;
+  // 2-norm of each tensor (/observed/tensor_grad_norm), and of each tensor's change
+  // (/activation/update_norm).
+  std::vector<double> tensor_norms(const Tensors& tensors) const;
+  std::vector<double> update_norms(const Tensors& after, const Tensors& before) const;
 
   // -- Evaluation; adapter nullptr: off --
   // Over the held-out set in file order. `each`, if given, is called with every scored token in order.
   Evaluation evaluate(const Tensors* adapter,
                       const std::function<void(const ProbeToken&, double nll)>& each = nullptr) const;
-  const std::vector<ProbeToken>& probe_tokens() const;  // the first min(K, 512) scored held-out tokens
+  const std::vector<ProbeToken>& probe_tokens() const;  // [K] the first scored held-out tokens
   Probe probe(const Tensors& adapter) const;
 
   // -- Digests (SPEC.md); values are rounded to float32 --

@@ -8,8 +8,6 @@
 namespace tandem::mirror {
 namespace {
 
-constexpr std::size_t kMostTokens = 512;
-
 struct Candidate {
   double logit;
   std::int64_t id;
@@ -20,10 +18,10 @@ struct Candidate {
 
 // What one sample adds.
 struct Part {
-  Column nll;
+  Column nll, target_logit;
   std::vector<std::vector<Candidate>> top;  // of each probe token
-  Column squares, absmax;                   // [L] sum over the sample's tokens, largest
-  double elements = 0;                      // tokens times channels
+  Column squares, absmax;  // [L] sum over the positions that predict up to the last token, largest
+  double elements = 0;     // positions times channels
 };
 
 Part probe_sample(const Transformer& transformer, const Weights& weights, const Sample& sample,
@@ -31,9 +29,10 @@ Part probe_sample(const Transformer& transformer, const Weights& weights, const 
   Part part;
   part.squares = part.absmax = Column::Zero(static_cast<Index>(weights.layers().size()));
   const auto on_layer = [&](std::int64_t layer, const Matrix& residual) {
-    part.squares(layer) = residual.squaredNorm();
-    part.absmax(layer) = residual.cwiseAbs().maxCoeff();
-    part.elements = static_cast<double>(residual.size());
+    const auto seen = residual.topRows(positions.back());
+    part.squares(layer) = seen.squaredNorm();
+    part.absmax(layer) = seen.cwiseAbs().maxCoeff();
+    part.elements = static_cast<double>(seen.size());
   };
   const Matrix last = transformer.residual(sample.ids, {&adapter, std::nullopt, std::nullopt}, on_layer);
   const Matrix x = transformer.predictors(last, positions);
@@ -41,9 +40,12 @@ Part probe_sample(const Transformer& transformer, const Weights& weights, const 
   for (const std::int64_t p : positions) targets.push_back(sample.ids[static_cast<std::size_t>(p)]);
   Tape tape;
   part.nll = head_nll(tape.constant(x), weights.head(), targets).value();
+  part.target_logit.resize(part.nll.size());
   part.top.resize(positions.size());
   visit_logits(x, weights.head(), [&](Index first, const Matrix& logits) {
     for (Index t = 0; t < logits.rows(); ++t) {
+      const Index target = targets[static_cast<std::size_t>(t)] - first;
+      if (target >= 0 && target < logits.cols()) part.target_logit(t) = logits(t, target);
       auto& top = part.top[static_cast<std::size_t>(t)];
       for (Index v = 0; v < logits.cols(); ++v) top.push_back({logits(t, v), first + v});
       const auto kept = std::min<std::size_t>(Probe::kTop, top.size());
@@ -68,11 +70,11 @@ std::vector<double> ba_norms(const Lora& lora, const Tensors& adapter) {
 
 }  // namespace
 
-std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out) {
+std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out, std::int64_t most) {
   std::vector<ProbeToken> tokens;
   for (std::size_t i = 0; i < held_out.size(); ++i)
     for (const std::int64_t position : held_out[i].scored) {
-      if (tokens.size() == kMostTokens) return tokens;
+      if (static_cast<std::int64_t>(tokens.size()) == most) return tokens;
       tokens.push_back(
           {static_cast<std::int64_t>(i), position, held_out[i].ids[static_cast<std::size_t>(position)]});
     }
@@ -97,6 +99,7 @@ Probe run_probe(const Transformer& transformer, const Weights& weights, const Lo
   double elements = 0;
   in_order(threads, samples.size(), compute, [&](std::size_t, const Part& part) {
     probe.nll.insert(probe.nll.end(), part.nll.begin(), part.nll.end());
+    probe.target_logit.insert(probe.target_logit.end(), part.target_logit.begin(), part.target_logit.end());
     for (const auto& top : part.top)
       for (std::size_t k = 0; k < Probe::kTop; ++k) {
         const bool there = k < top.size();
@@ -107,9 +110,11 @@ Probe run_probe(const Transformer& transformer, const Weights& weights, const Lo
     absmax = absmax.cwiseMax(part.absmax);
     elements += part.elements;
   });
-  const Column rms = (squares / elements).cwiseSqrt();
-  probe.activation_rms.assign(rms.begin(), rms.end());
-  probe.activation_absmax.assign(absmax.begin(), absmax.end());
+  if (!samples.empty()) {
+    const Column rms = (squares / elements).cwiseSqrt();
+    probe.activation_rms.assign(rms.begin(), rms.end());
+    probe.activation_absmax.assign(absmax.begin(), absmax.end());
+  }
   probe.ba_norm = ba_norms(lora, adapter);
   return probe;
 }

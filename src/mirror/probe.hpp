@@ -1,5 +1,5 @@
 // The fixed probe: what the model says of the first scored tokens of the held-out set, and how large its
-// activations and adapters are (io/FORMAT.md, /probe and /activation).
+// activations and adapters are (io/FORMAT.md, "The probe").
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tandem::mirror {
 
-std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out);
+std::vector<ProbeToken> first_scored_tokens(const std::vector<Sample>& held_out, std::int64_t most);
 
 Probe run_probe(const Transformer& transformer, const Weights& weights, const Lora& lora,
                 const std::vector<Sample>& held_out, const std::vector<ProbeToken>& tokens,

@@ -160,6 +160,8 @@ LoadedTensor Weights::describe(const std::string& name) const {
   const StoredTensor& tensor = *found->second;
   constexpr std::int64_t kChunk = 1 << 16;
   std::vector<double> values(static_cast<std::size_t>(kChunk));
+  std::vector<float> floats;
+  Sha256 memory;
   double sum = 0, squares = 0;
   const std::int64_t n = tensor.elements();
   for (std::int64_t first = 0; first < n; first += kChunk) {
@@ -168,10 +170,12 @@ LoadedTensor Weights::describe(const std::string& name) const {
     const Eigen::Map<const Column> chunk(values.data(), count);
     sum += chunk.sum();
     squares += chunk.squaredNorm();
+    floats.assign(chunk.begin(), chunk.end());  // exact: the file's dtype is no wider
+    memory.update(std::span<const float>(floats));
   }
   const double count = static_cast<double>(n);
   return {name,        Sha256().update(tensor.bytes).hex(), tensor.dtype, tensor.shape,
-          sum / count, std::sqrt(squares / count)};
+          sum / count, std::sqrt(squares / count),          memory.hex()};
 }
 
 }  // namespace tandem::mirror

@@ -144,10 +144,42 @@ TEST_F(MirrorRun, ProbesWithTheLogitsThatTheLossComesFrom) {
   for (std::size_t k = 0; k < nll.size(); ++k)
     for (std::size_t j = 1; j < Probe::kTop; ++j)
       EXPECT_GE(probe.top_logit[k * Probe::kTop + j - 1], probe.top_logit[k * Probe::kTop + j]);
+  // nll + target_logit is the logarithm of all exponentials' sum, the eight largest are most of it.
+  for (std::size_t k = 0; k < nll.size(); ++k) {
+    double sum = 0;
+    for (std::size_t j = 0; j < Probe::kTop; ++j)
+      sum += std::exp(probe.top_logit[k * Probe::kTop + j] - nll[k] - probe.target_logit[k]);
+    EXPECT_LE(sum, 1);
+    EXPECT_GT(sum, Probe::kTop / 40.0);
+    EXPECT_LE(probe.target_logit[k], probe.top_logit[k * Probe::kTop]);
+  }
   EXPECT_EQ(probe.activation_rms.size(), 2u);
   EXPECT_GT(probe.activation_absmax[0], probe.activation_rms[0]);
   EXPECT_EQ(probe.ba_norm.size(), mirror.modules().size());
   EXPECT_EQ(mirror.probe(mirror.initial().adapter).ba_norm[0], 0);
+}
+
+TEST_F(MirrorRun, ProbesAsManyTokensAsItIsAskedTo) {
+  Inputs given = inputs();
+  given.probe = 3;
+  given.spec_text = tiny_spec(given);
+  const Mirror three(given);
+  EXPECT_EQ(three.probe(three.initial().adapter).nll.size(), 3u);
+  given.probe = 0;
+  const Mirror none(given);
+  const Probe probe = none.probe(none.initial().adapter);
+  EXPECT_TRUE(probe.nll.empty() && probe.activation_rms.empty());
+  EXPECT_EQ(probe.ba_norm.size(), none.modules().size());
+}
+
+TEST_F(MirrorRun, MeasuresTensorsAndTheirChange) {
+  const Mirror mirror = make();
+  Tensors before = mirror.initial().adapter, after = before;
+  after[1][0] += 3, after[1][1] -= 4;
+  const auto norms = mirror.update_norms(after, before);
+  EXPECT_EQ(norms[0], 0);
+  EXPECT_EQ(norms[1], 5);
+  EXPECT_EQ(mirror.tensor_norms(after)[1], 5) << "B was zero";
 }
 
 TEST_F(MirrorRun, StepsAsAdamWDoesByHand) {

@@ -58,6 +58,17 @@ json by_name(const Mirror& mirror, const Tensors& tensors) {
   return out;
 }
 
+json probe_of(const Mirror& mirror, const Tensors& adapter) {
+  const Probe probe = mirror.probe(adapter);
+  return {{"nll", probe.nll},
+          {"target_logit", probe.target_logit},
+          {"topk_id", probe.top_id},
+          {"topk_logit", probe.top_logit},
+          {"rms", probe.activation_rms},
+          {"absmax", probe.activation_absmax},
+          {"ba_norm", probe.ba_norm}};
+}
+
 int run(const std::vector<std::string>& args) {
   const auto optional = [](const std::string& path) {
     return path == "none" ? std::nullopt : std::optional<std::filesystem::path>(path);
@@ -83,6 +94,8 @@ int run(const std::vector<std::string>& args) {
     if (t == mirror.updates()) {
       out["last_adapter"] = by_name(mirror, state.adapter);
       out["last_gradient"] = by_name(mirror, batch.gradient);
+      out["last_nll_sum"] = batch.nll_sum;
+      out["last_probe"] = probe_of(mirror, state.adapter);
     }
     const UpdateResult result = mirror.step(state, batch, t);
     out["updates"].push_back({{"step", t},
