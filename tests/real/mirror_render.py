@@ -94,8 +94,6 @@ def main():
             n_different += len(differ) + abs(len(native) - len(ours))
             print(f"{model} {keys}: {len(native)} samples, {len(ours)} of the mirror, {len(differ)} differ",
                   *([f"(first in line {differ[0]})"] if differ else []))
-            if differ and len(sys.argv) > 4:
-                shutil.copytree(folder, sys.argv[4], dirs_exist_ok=True)
     print(f"{n_compared} samples compared, {n_different} different")
     sys.exit(n_different > 0)
 
