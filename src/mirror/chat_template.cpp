@@ -15,10 +15,41 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
                      [&](const char* part) { return text.find(part) != std::string::npos; });
 }
 
+// What a template writes beyond its tags, and how often it writes: one that has a known template's features
+// and writes more besides is another template.
+struct Outputs {
+  int expressions = 0;
+  bool only_tags = true;
+};
+
+Outputs outputs_of(const std::string& text) {
+  Outputs found;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string open = text.substr(i, 2);
+    const std::string close = open == "{{" ? "}}" : open == "{%" ? "%}" : open == "{#" ? "#}" : "";
+    if (close.empty()) {
+      found.only_tags &= text[i] == ' ' || text[i] == '\n';
+      ++i;
+      continue;
+    }
+    found.expressions += open == "{{";
+    const auto end = text.find(close, i + 2);
+    if (end == std::string::npos) return {0, false};
+    i = end + 2;
+  }
+  return found;
+}
+
+bool writes(const std::string& text, int expressions) {
+  const Outputs found = outputs_of(text);
+  return found.only_tags && found.expressions == expressions;
+}
+
 // Qwen's own spelling of its rules: which turn is the last question, where reasoning is kept, what surrounds
 // it.
 bool is_qwen3(const std::string& t) {
-  return has_all(t, {"messages[::-1]", "ns.last_query_index = index", "message.reasoning_content",
+  return writes(t, 26) &&
+         has_all(t, {"messages[::-1]", "ns.last_query_index = index", "message.reasoning_content",
                      "content.startswith('<tool_response>')",
                      "content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')",
                      "content.split('</think>')[-1].lstrip('\\n')", "if loop.index0 > ns.last_query_index",
@@ -30,17 +61,19 @@ bool is_qwen3(const std::string& t) {
 
 // The same rules as `tandem init-model` spells them.
 bool is_init_model(const std::string& t) {
-  return has_all(
-      t, {"turn.content.startswith('<tool_response>')", "set last.question = loop.index0",
-          "if turn.reasoning_content is string", "parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')",
-          "parts[-1].lstrip('\\n')", "if loop.index0 > last.question and (loop.last or thought)",
-          "'<think>\\n' ~ thought.strip('\\n') ~ '\\n</think>\\n\\n' ~ said.lstrip('\\n')",
-          "'<|im_start|>' ~ turn.role ~ '\\n' ~ said ~ '<|im_end|>\\n'"});
+  return writes(t, 4) &&
+         has_all(t, {"turn.content.startswith('<tool_response>')", "set last.question = loop.index0",
+                     "if turn.reasoning_content is string",
+                     "parts[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n')", "parts[-1].lstrip('\\n')",
+                     "if loop.index0 > last.question and (loop.last or thought)",
+                     "'<think>\\n' ~ thought.strip('\\n') ~ '\\n</think>\\n\\n' ~ said.lstrip('\\n')",
+                     "'<|im_start|>' ~ turn.role ~ '\\n' ~ said ~ '<|im_end|>\\n'"});
 }
 
 // SmolLM2's template has real line ends within its quotes.
 bool is_smollm2(const std::string& t) {
-  return has_all(t, {"if loop.first and messages[0]['role'] != 'system'", kSmolLm2System,
+  return writes(t, 3) &&
+         has_all(t, {"if loop.first and messages[0]['role'] != 'system'", kSmolLm2System,
                      "'<|im_start|>' + message['role'] + '", "message['content'] + '<|im_end|>'"}) &&
          !has_all(t, {"think"}) && !has_all(t, {"tool"});
 }
@@ -51,7 +84,7 @@ bool is_chatml(const std::string& t) {
       has_all(t, {"'<|im_start|>' + message['role'] + '", "message['content'] + '<|im_end|>'"});
   const bool more = has_all(t, {"think"}) || has_all(t, {"tool"}) || has_all(t, {"system"}) ||
                     has_all(t, {"trim"}) || has_all(t, {"strip"}) || has_all(t, {"bos_token"});
-  return turns && !more;
+  return turns && !more && (writes(t, 1) || writes(t, 2));  // with and without a generation prompt
 }
 
 std::string without_leading_line_ends(const std::string& text) {

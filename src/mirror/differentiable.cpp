@@ -7,6 +7,8 @@
 namespace tandem::mirror {
 namespace {
 
+constexpr auto kExact = Tape::Rounds::kNo;
+
 void check_same_shape(const char* what, Var a, Var b) {
   check(a.rows() == b.rows() && a.cols() == b.cols(), what, ": ", a.rows(), " x ", a.cols(), " meets ",
         b.rows(), " x ", b.cols());
@@ -130,21 +132,27 @@ Var reshape(Var x, Index n_rows, Index n_cols) {
   const auto as = [](const Matrix& m, Index r, Index c) {
     return Matrix(Eigen::Map<const Matrix>(m.data(), r, c));
   };
-  return tape.record(as(x.value(), n_rows, n_cols), {x}, {}, false, [&tape, x, as](Var) {
-    return [&tape, x, as](const Matrix& g) { tape.add_gradient(x, as(g, x.rows(), x.cols())); };
-  });
+  return tape.record(
+      as(x.value(), n_rows, n_cols), {x}, {}, false,
+      [&tape, x, as](Var) {
+        return [&tape, x, as](const Matrix& g) { tape.add_gradient(x, as(g, x.rows(), x.cols())); };
+      },
+      kExact);
 }
 
 Var columns(Var x, Index first, Index n) {
   check(first >= 0 && n >= 0 && first + n <= x.cols(), "columns: beyond the array");
   Tape& tape = x.tape();
-  return tape.record(x.value().middleCols(first, n), {x}, {}, false, [&tape, x, first, n](Var) {
-    return [&tape, x, first, n](const Matrix& g) {
-      Matrix whole = Matrix::Zero(x.rows(), x.cols());
-      whole.middleCols(first, n) = g;
-      tape.add_gradient(x, std::move(whole));
-    };
-  });
+  return tape.record(
+      x.value().middleCols(first, n), {x}, {}, false,
+      [&tape, x, first, n](Var) {
+        return [&tape, x, first, n](const Matrix& g) {
+          Matrix whole = Matrix::Zero(x.rows(), x.cols());
+          whole.middleCols(first, n) = g;
+          tape.add_gradient(x, std::move(whole));
+        };
+      },
+      kExact);
 }
 
 Var join_columns(const std::vector<Var>& parts) {
@@ -159,38 +167,44 @@ Var join_columns(const std::vector<Var>& parts) {
     joined.middleCols(first, part.cols()) = part.value();
     first += part.cols();
   }
-  return tape.record(std::move(joined), parts, {}, false, [&tape, parts](Var) {
-    return [&tape, parts](const Matrix& g) {
-      Index begin = 0;
-      for (const Var part : parts) {
-        if (tape.wants_gradient(part)) tape.add_gradient(part, g.middleCols(begin, part.cols()));
-        begin += part.cols();
-      }
-    };
-  });
+  return tape.record(
+      std::move(joined), parts, {}, false,
+      [&tape, parts](Var) {
+        return [&tape, parts](const Matrix& g) {
+          Index begin = 0;
+          for (const Var part : parts) {
+            if (tape.wants_gradient(part)) tape.add_gradient(part, g.middleCols(begin, part.cols()));
+            begin += part.cols();
+          }
+        };
+      },
+      kExact);
 }
 
 Var rows(Var x, const std::vector<Index>& which) {
   Tape& tape = x.tape();
   Matrix picked(static_cast<Index>(which.size()), x.cols());
   for (std::size_t i = 0; i < which.size(); ++i) picked.row(static_cast<Index>(i)) = x.value().row(which[i]);
-  return tape.record(std::move(picked), {x}, {}, false, [&tape, x, which](Var) {
-    return [&tape, x, which](const Matrix& g) {
-      Matrix whole = Matrix::Zero(x.rows(), x.cols());
-      for (std::size_t i = 0; i < which.size(); ++i) whole.row(which[i]) += g.row(static_cast<Index>(i));
-      tape.add_gradient(x, std::move(whole));
-    };
-  });
+  return tape.record(
+      std::move(picked), {x}, {}, false,
+      [&tape, x, which](Var) {
+        return [&tape, x, which](const Matrix& g) {
+          Matrix whole = Matrix::Zero(x.rows(), x.cols());
+          for (std::size_t i = 0; i < which.size(); ++i) whole.row(which[i]) += g.row(static_cast<Index>(i));
+          tape.add_gradient(x, std::move(whole));
+        };
+      },
+      kExact);
 }
 
 Var attention(Var q, Var k, Var v, Index heads, Index kv_heads) {
   const Index d = q.cols() / heads;
-  const double factor = 1 / std::sqrt(static_cast<double>(d));
+  const Var scaled = scale(q, 1 / std::sqrt(static_cast<double>(d)));  // q instead of q k^T, which is larger
   std::vector<Var> outputs;
   for (Index j = 0; j < heads; ++j) {
     const Index shared = j * kv_heads / heads;
-    const Var qj = columns(q, j * d, d), kj = columns(k, shared * d, d), vj = columns(v, shared * d, d);
-    outputs.push_back(product(causal_softmax(scale(product_transposed(qj, kj), factor)), vj));
+    const Var qj = columns(scaled, j * d, d), kj = columns(k, shared * d, d), vj = columns(v, shared * d, d);
+    outputs.push_back(product(causal_softmax(product_transposed(qj, kj)), vj));
   }
   return join_columns(outputs);
 }

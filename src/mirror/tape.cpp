@@ -47,10 +47,12 @@ Var Tape::variable(Matrix value) {
 }
 
 Var Tape::record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved,
-                 bool saves_result, std::function<Backward(Var result)> backward) {
-  if (perturbation_) perturbation_->apply(value, perturbation_->next_key(), value.cols());
+                 bool saves_result, std::function<Backward(Var result)> backward, Rounds rounds) {
+  if (perturbation_ && rounds == Rounds::kYes)
+    perturbation_->apply(value, perturbation_->next_key(), value.cols());
   Node node;
   node.value = std::move(value);
+  node.rounds = rounds;
   for (const Var input : inputs) node.wants_gradient |= wants_gradient(input);
   for (const Var v : saved) node.saved.push_back({v.index_, at(v).version});
   const Var result = add(std::move(node));
@@ -86,6 +88,7 @@ void Tape::backward(Var result, Matrix seed) {
             "a value was changed in place after an operation had saved it for its gradient");
     const Matrix gradient = std::move(*node.gradient);
     node.gradient.reset();
+    now_ = node.rounds;
     node.backward(gradient);
   }
 }
@@ -95,7 +98,8 @@ void Tape::add_gradient(Var v, Matrix contribution) {
   check(node.wants_gradient, "a gradient for a constant");
   check(contribution.rows() == node.value.rows() && contribution.cols() == node.value.cols(),
         "a gradient's shape is not its value's");
-  if (perturbation_) perturbation_->apply(contribution, perturbation_->next_key(), contribution.cols());
+  if (perturbation_ && now_ == Rounds::kYes)
+    perturbation_->apply(contribution, perturbation_->next_key(), contribution.cols());
   if (node.gradient)
     *node.gradient += contribution;
   else

@@ -60,9 +60,10 @@ class Tape {
   Var constant(Matrix value);  // wants no gradient
   Var variable(Matrix value);  // its gradient is kept
   // A result of `inputs`. `saved` are those values, of inputs, that `backward` will read; `saves_result`: it
-  // reads the result too.
+  // reads the result too. Only an operation that `rounds` is perturbed; one that rearranges does not.
+  enum class Rounds { kYes, kNo };
   Var record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved, bool saves_result,
-             std::function<Backward(Var result)> backward);
+             std::function<Backward(Var result)> backward, Rounds rounds = Rounds::kYes);
 
   const Matrix& value(Var v) const { return at(v).value; }
   Matrix& change(Var v);  // in place; refused later by `backward` if an operation had saved the old value
@@ -83,6 +84,7 @@ class Tape {
     Matrix value;
     std::optional<Matrix> gradient;
     bool wants_gradient = false, is_variable = false;
+    Rounds rounds = Rounds::kNo;
     std::uint64_t version = 0;
     std::vector<Saved> saved;
     Backward backward;
@@ -93,6 +95,7 @@ class Tape {
 
   std::deque<Node> nodes_;  // so that values stay where they are
   bool differentiated_ = false;
+  Rounds now_ = Rounds::kNo;  // of the operation whose derivative is being computed
   Perturbation* perturbation_;
 };
 

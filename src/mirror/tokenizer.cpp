@@ -106,6 +106,10 @@ void Tokenizer::read_model(const nlohmann::json& model) {
       model, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
   ignore_merges_ = model.value("ignore_merges", false);
   for (const auto& [token, id] : model.at("vocab").items()) vocabulary_[token] = id;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto found = vocabulary_.find(letters_[byte]);
+    letter_ids_[byte] = found == vocabulary_.end() ? -1 : found->second;
+  }
   std::int32_t rank = 0;
   for (const auto& merge : model.at("merges")) {
     std::string left, right;
@@ -233,17 +237,18 @@ void Tokenizer::encode_words(const Marked& text, Encoded& out) const {
 
 void Tokenizer::merge_piece(std::string_view piece, std::vector<std::int32_t>& ids,
                             std::vector<std::size_t>& begins) const {
-  std::string spelled;
-  for (const char c : piece) spelled += letters_[static_cast<unsigned char>(c)];
-  if (const auto whole = vocabulary_.find(spelled); ignore_merges_ && whole != vocabulary_.end()) {
-    ids = {whole->second}, begins = {0};
-    return;
+  if (ignore_merges_) {
+    std::string spelled;
+    for (const char c : piece) spelled += letters_[static_cast<unsigned char>(c)];
+    if (const auto whole = vocabulary_.find(spelled); whole != vocabulary_.end()) {
+      ids = {whole->second}, begins = {0};
+      return;
+    }
   }
   for (std::size_t i = 0; i < piece.size(); ++i) {
-    const std::string& letter = letters_[static_cast<unsigned char>(piece[i])];
-    const auto found = vocabulary_.find(letter);
-    if (found == vocabulary_.end()) continue;  // as published: a byte that has no token vanishes
-    ids.push_back(found->second);
+    const std::int32_t id = letter_ids_[static_cast<unsigned char>(piece[i])];
+    if (id < 0) continue;  // as published: a byte that has no token vanishes
+    ids.push_back(id);
     begins.push_back(i);
   }
   for (;;) {

@@ -69,6 +69,7 @@ class Tokenizer {
   std::unordered_map<std::string, std::int32_t> vocabulary_;  // in byte-level letters
   std::unordered_map<std::uint64_t, Merge> merges_;           // by pair of ids
   std::string letters_[256];                                  // byte -> its letter in the vocabulary
+  std::int32_t letter_ids_[256];                              // -1: none
 };
 
 }  // namespace tandem::mirror

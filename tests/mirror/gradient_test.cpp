@@ -16,6 +16,8 @@ struct Case {
   std::string kind, dropout;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.kind << ", dropout " << c.dropout; }
+
 class MirrorGradient : public testing::TestWithParam<Case> {};
 
 TEST_P(MirrorGradient, OfEveryAdapterTensorMatchesFiniteDifferences) {

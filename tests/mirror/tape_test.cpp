@@ -112,6 +112,16 @@ TEST(MirrorTape, PerturbsByTheUnitAndRepeatsItForTheSameSeed) {
   EXPECT_GT((once.array() - 1).abs().maxCoeff(), 0x1p-11);
 }
 
+TEST(MirrorTape, PerturbsNoRearrangementAndNoGradientThroughOne) {
+  Perturbation perturbation(0x1p-10, 1);
+  Tape tape(&perturbation);
+  const Var x = tape.variable(Matrix::Ones(4, 6));
+  const Var y = join_columns({columns(reshape(rows(x, {2, 1}), 3, 4), 1, 2)});
+  EXPECT_EQ(y.value(), Matrix::Ones(3, 2));
+  tape.backward(y, ones_like(y));
+  EXPECT_EQ(tape.gradient(x).sum(), 6);
+}
+
 // A matrix in memory as a frozen weight.
 class Given : public FrozenMatrix {
  public:

@@ -175,6 +175,8 @@ TEST_F(MirrorVectors, ConversationsRenderAsTheModelsTemplatesDo) {
   EXPECT_EQ(choose_template("auto", qwen3, ""), ChatTemplate::kQwen3);
   EXPECT_EQ(choose_template("auto", later.get<std::string>(), ""), ChatTemplate::kQwen3);
   EXPECT_EQ(choose_template("auto", smollm2, ""), ChatTemplate::kSmolLm2);
+  EXPECT_THROW(choose_template("auto", *qwen3 + "{{- 'more' }}", ""), Error);
+  EXPECT_THROW(choose_template("auto", "more " + *smollm2, ""), Error);
   int n_compared = 0;
   for (const auto& row : vectors("chat_template_rendered_jinja2.json")) {
     if (row.at("kwargs").value("add_generation_prompt", false)) continue;
