@@ -36,6 +36,11 @@ void SingleCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
   if (!mine.empty()) std::memmove(all.data(), mine.data(), mine.size());
 }
 
+void SingleCommunicator::transfer(std::span<std::byte>, int from, int to) {
+  if (from != 0 || to != 0)
+    throw Error(ErrorKind::kInternal, cat("transfer from rank ", from, " to rank ", to, " of 1"));
+}
+
 void SingleCommunicator::broadcast(std::span<std::byte>, int root) {
   if (root != 0) throw Error(ErrorKind::kInternal, cat("broadcast from rank ", root, " of 1"));
 }

@@ -55,6 +55,10 @@ class Communicator {
   // `bytes` of rank `root` replace those of the others; all ranks give the same size.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
 
+  // `bytes` of rank `from` replace those of rank `to`, which gives the same size; the others pass by. Nothing
+  // happens where they are one rank.
+  virtual void transfer(std::span<std::byte> bytes, int from, int to) = 0;
+
   virtual void barrier() = 0;
 
   // The ranks that share this rank's memory (its node), numbered in the order of their ranks here.
@@ -80,6 +84,7 @@ class SingleCommunicator final : public Communicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   std::vector<std::string> all_gather_text(std::string_view mine) override { return {std::string(mine)}; }
   void broadcast(std::span<std::byte> bytes, int root) override;
+  void transfer(std::span<std::byte> bytes, int from, int to) override;
   void barrier() override {}
   std::unique_ptr<Communicator> node() override { return std::make_unique<SingleCommunicator>(); }
   using Communicator::all_reduce_sum;

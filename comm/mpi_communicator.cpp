@@ -121,6 +121,20 @@ void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
   }
 }
 
+void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
+  if (from < 0 || from >= size_ || to < 0 || to >= size_)
+    misuse(cat("transfer from rank ", from, " to rank ", to, " of ", size_));
+  if (from == to || (rank_ != from && rank_ != to)) return;
+  constexpr int kTag = 1;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += kMaxCount) {
+    const int n = static_cast<int>(std::min(kMaxCount, bytes.size() - begin));
+    const int code = rank_ == from
+                         ? MPI_Send(bytes.data() + begin, n, MPI_BYTE, to, kTag, comm_)
+                         : MPI_Recv(bytes.data() + begin, n, MPI_BYTE, from, kTag, comm_, MPI_STATUS_IGNORE);
+    check(code, cat("transfer(", bytes.size(), " bytes, from rank ", from, " to rank ", to, ")"));
+  }
+}
+
 void MpiCommunicator::barrier() { check(MPI_Barrier(comm_), "barrier()"); }
 
 std::unique_ptr<Communicator> MpiCommunicator::node() {

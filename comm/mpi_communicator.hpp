@@ -25,6 +25,7 @@ class MpiCommunicator final : public Communicator {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   std::vector<std::string> all_gather_text(std::string_view mine) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
+  void transfer(std::span<std::byte> bytes, int from, int to) override;
   void barrier() override;
   std::unique_ptr<Communicator> node() override;
   using Communicator::all_reduce_sum;

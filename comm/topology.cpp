@@ -245,6 +245,17 @@ Placement place(Communicator& comm, int requested_threads) {
   return placement;
 }
 
+std::vector<int> reserve_cpus(CpuShare& share, int n) {
+  if (static_cast<int>(share.cpus.size()) <= n) {
+    share.oversubscribed = true;
+    return share.cpus;
+  }
+  const std::vector<int> reserved(share.cpus.end() - n, share.cpus.end());
+  share.cpus.resize(share.cpus.size() - static_cast<std::size_t>(n));
+  share.threads = std::min(share.threads, static_cast<int>(share.cpus.size()));
+  return reserved;
+}
+
 std::string start_line(const Placement& placement) {
   const CpuShare& share = placement.share;
   return cat("rank ", placement.rank, " on ", placement.host, ": ", threads_text(share.threads), " on ",

@@ -49,6 +49,10 @@ struct Placement {
 };
 Placement place(Communicator& comm, int requested_threads);
 
+// Takes n of the share's CPUs away for threads of another kind and returns them; where the share has no more
+// than n, it keeps them all and returns them all, and who computes there shares.
+std::vector<int> reserve_cpus(CpuShare& share, int n);
+
 // "rank 3 on node07: 4 threads on CPUs 8-11", and " (oversubscribed)" where it is.
 std::string start_line(const Placement& placement);
 // "" unless oversubscribed: more threads than CPUs.

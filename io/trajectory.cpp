@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ctime>
 #include <optional>
+#include <set>
 #include <type_traits>
 
 #include "io/hdf5.hpp"
@@ -168,6 +169,7 @@ struct TrajectoryWriter::State {
   std::optional<ProbeTables> probe;
   std::optional<AuditTable> audits;
   Id snapshots;
+  std::set<std::int64_t> snapshot_steps;
   std::vector<std::string> adapter_names;
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
   std::int64_t n_base_tensors = 0;
@@ -435,7 +437,10 @@ void TrajectoryWriter::write_snapshot(std::int64_t step, std::span<const Snapsho
   publisher.publish();
   if (!s.snapshots) s.snapshots = hdf5::create_group(s.file, "snapshot");
   hdf5::link_external(s.snapshots, name, (folder.filename() / (name + ".h5")).string());
+  s.snapshot_steps.insert(step);
 }
+
+bool TrajectoryWriter::has_snapshot(std::int64_t step) const { return state_->snapshot_steps.contains(step); }
 
 void TrajectoryWriter::publish() {
   auto& s = *state_;

@@ -123,6 +123,7 @@ class TrajectoryWriter {
   void append_load_memory(std::int64_t step, std::int64_t row, const std::string& digest);
   // Publishes FILE's stem + ".snapshots/<step>.h5" and links it as /snapshot/<step>. Needs set_adapter.
   void write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts);
+  bool has_snapshot(std::int64_t step) const;
 
   // Puts all rows so far on disk (see publish.hpp). After an error the writer is whole and may publish again.
   void publish();

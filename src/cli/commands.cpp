@@ -10,6 +10,7 @@
 
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/cli/audit_command.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/model_commands.hpp"
@@ -114,16 +115,27 @@ int run_render(const Arguments& arguments) {
 }
 
 int run_train(const Arguments& arguments) {
-  return train_command([&] {
-    Config config = make_config(read_file(arguments), arguments.keys);
-    require_supported(config);
-    return config;
-  });
+  return train_command([&] { return make_config(read_file(arguments), arguments.keys); });
 }
 
 int run_plan(const Arguments& arguments) {
   return plan_command(make_config(read_file(arguments), arguments.keys), arguments.get("ranks", "1"),
                       std::cout);
+}
+
+int run_audit(const Arguments& arguments) {
+  const auto threads = integer<int>(arguments, "mirror.threads", "audit").value_or(1);
+  if (threads < 1)
+    throw Error(ErrorKind::kUsage, cat("audit: --mirror.threads ", threads, ": must be 1 or more"));
+  return audit_command({.snapshot = arguments.positional.front(),
+                        .model = arguments.get("model.path"),
+                        .train = arguments.get("data.train"),
+                        .held_out = arguments.get("data.held_out"),
+                        .lora_init = arguments.get("lora.init"),
+                        .calibration = arguments.get("mirror.calibration"),
+                        .threads = threads,
+                        .json = arguments.has("json")},
+                       std::cout);
 }
 
 int run_inspect(const Arguments& arguments) {
@@ -236,6 +248,23 @@ std::vector<Command> make_commands() {
        .options = {{"json", "", "one JSON object: {\"trajectories\": [...]}"}},
        .positionals = {"FILE_OR_FOLDER"},
        .run = run_inspect},
+      {.name = "audit",
+       .summary = "the mirror's verdict on a stored update of a run",
+       .usage = "[--json] SNAPSHOT",
+       .about = "Computes the update of RUN/native.snapshots/STEP.h5 again, from the state stored there,\n"
+                "in float64. Inputs are looked for where the run had them, or where an option says.\n"
+                "Exit code 0 PASS, 5 otherwise.\n",
+       .example = "tandem audit runs/quickstart/run/native.snapshots/40.h5",
+       .options = {{"model.path", "DIR", "the run's model"},
+                   {"data.train", "FILE", "its training rows"},
+                   {"data.held_out", "FILE", "its held-out rows"},
+                   {"lora.init", "DIR", "the adapter it started from"},
+                   {"mirror.calibration", "DIR", "thresholds that are kept"},
+                   {"mirror.threads", "N", "threads (1)"},
+                   {"json", "", "one JSON object, with all tensors"}},
+       .positionals = {"SNAPSHOT"},
+       .run = run_audit,
+       .one_process = true},
       {.name = "plan",
        .summary = "the memory and the updates that a run would take",
        .usage = "[--config FILE] [--KEY VALUE ...] [--ranks N]",

@@ -56,7 +56,6 @@ std::string program_help(const std::vector<Command>& commands) {
       "\n"
       "  tandem COMMAND --help    options with units and an example\n"
       "  tandem --version         add --json for programs\n"
-      "\n"
       "Every key of a configuration file is an option of the same name: --lora.rank 8\n"
       "\n"
       "exit codes: 0 ok, 1 internal, 2 usage, 3 input, 4 device or communication,\n"

@@ -14,6 +14,22 @@ void check_same_shape(const char* what, Var a, Var b) {
         b.rows(), " x ", b.cols());
 }
 
+// a b, and a b^T, with the errors that sums in the tape's precision have.
+Matrix multiplied(Tape& tape, const Matrix& a, const Matrix& b) {
+  Matrix y = a * b;
+  if (Perturbation* errors = tape.perturbation())
+    errors->apply_to_product(y, a.rowwise().norm(), b.colwise().norm().transpose(), a.cols(),
+                             errors->next_key(), y.cols());
+  return y;
+}
+Matrix multiplied_transposed(Tape& tape, const Matrix& a, const Matrix& b) {
+  Matrix y = product(a, b);
+  if (Perturbation* errors = tape.perturbation())
+    errors->apply_to_product(y, a.rowwise().norm(), b.rowwise().norm(), a.cols(), errors->next_key(),
+                             y.cols());
+  return y;
+}
+
 }  // namespace
 
 Var add(Var a, Var b) {
@@ -66,34 +82,41 @@ Var silu(Var x) {
 Var product(Var a, Var b) {
   check(a.cols() == b.rows(), "product: ", a.cols(), " columns meet ", b.rows(), " rows");
   Tape& tape = a.tape();
-  return tape.record(a.value() * b.value(), {a, b}, {a, b}, false, [&tape, a, b](Var) {
+  return tape.record(multiplied(tape, a.value(), b.value()), {a, b}, {a, b}, false, [&tape, a, b](Var) {
     return [&tape, a, b](const Matrix& g) {
-      if (tape.wants_gradient(a)) tape.add_gradient(a, g * b.value().transpose());
-      if (tape.wants_gradient(b)) tape.add_gradient(b, a.value().transpose() * g);
+      if (tape.wants_gradient(a)) tape.add_gradient(a, multiplied_transposed(tape, g, b.value()));
+      if (tape.wants_gradient(b)) tape.add_gradient(b, multiplied(tape, a.value().transpose(), g));
     };
   });
 }
 
 Var product_transposed(Var a, Var b) {
   Tape& tape = a.tape();
-  return tape.record(product(a.value(), b.value()), {a, b}, {a, b}, false, [&tape, a, b](Var) {
-    return [&tape, a, b](const Matrix& g) {
-      if (tape.wants_gradient(a)) tape.add_gradient(a, g * b.value());
-      if (tape.wants_gradient(b)) tape.add_gradient(b, g.transpose() * a.value());
-    };
-  });
+  return tape.record(
+      multiplied_transposed(tape, a.value(), b.value()), {a, b}, {a, b}, false, [&tape, a, b](Var) {
+        return [&tape, a, b](const Matrix& g) {
+          if (tape.wants_gradient(a)) tape.add_gradient(a, multiplied(tape, g, b.value()));
+          if (!tape.wants_gradient(b)) return;
+          tape.add_gradient(b, multiplied(tape, g.transpose(), a.value()));
+          tape.add_term_squares(b, g.rowwise().squaredNorm().dot(a.value().rowwise().squaredNorm()));
+        };
+      });
 }
 
 Var frozen_product(Var x, const FrozenMatrix& w) {
   Tape& tape = x.tape();
-  return tape.record(product(x.value(), w.widen()), {x}, {}, false, [&tape, x, &w](Var) {
-    return [&tape, x, &w](const Matrix& g) { tape.add_gradient(x, g * w.widen()); };
+  return tape.record(multiplied_transposed(tape, x.value(), w.widen()), {x}, {}, false, [&tape, x, &w](Var) {
+    return [&tape, x, &w](const Matrix& g) { tape.add_gradient(x, multiplied(tape, g, w.widen())); };
   });
 }
 
 Var rms_norm(Var x, const Row& w, double eps) {
   Tape& tape = x.tape();
-  return tape.record(rms_norm(x.value(), w, eps), {x}, {x}, false, [&tape, x, w, eps](Var) {
+  Matrix normed = rms_norm(x.value(), w, eps);
+  if (Perturbation* errors = tape.perturbation())
+    errors->apply_to_rows(normed, Column::Constant(normed.rows(), static_cast<double>(normed.cols())),
+                          errors->next_key());
+  return tape.record(std::move(normed), {x}, {x}, false, [&tape, x, w, eps](Var) {
     return [&tape, x, w, eps](const Matrix& g) {
       const Matrix& v = x.value();
       const double n = static_cast<double>(v.cols());
@@ -116,12 +139,21 @@ Var rope(Var x, const RopeTable& table) {
 
 Var causal_softmax(Var scores) {
   Tape& tape = scores.tape();
-  return tape.record(causal_softmax(scores.value()), {scores}, {}, true, [&tape, scores](Var p) {
+  Matrix probabilities = causal_softmax(scores.value());
+  if (Perturbation* errors = tape.perturbation())
+    errors->apply_to_rows(
+        probabilities, Column::LinSpaced(probabilities.rows(), 1, static_cast<double>(probabilities.rows())),
+        errors->next_key());
+  return tape.record(std::move(probabilities), {scores}, {}, true, [&tape, scores](Var p) {
     return [&tape, scores, p](const Matrix& g) {
       // p is zero where nothing is seen, so this is the derivative there too.
       const Matrix& v = p.value();
       const Column along = g.cwiseProduct(v).rowwise().sum();
-      tape.add_gradient(scores, (v.array() * (g.array().colwise() - along.array())).matrix());
+      Matrix ds = (v.array() * (g.array().colwise() - along.array())).matrix();
+      if (Perturbation* errors = tape.perturbation())
+        errors->apply_sized(ds, (v.array() * (g.array().abs().colwise() + along.array().abs())).matrix(),
+                            errors->next_key());
+      tape.add_gradient(scores, std::move(ds));
     };
   });
 }

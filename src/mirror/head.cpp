@@ -18,7 +18,9 @@ struct Logits {
   Index vocabulary;
   Matrix operator()(const Matrix& x, const Matrix& w, Index first) const {
     Matrix logits = product(x, w);
-    if (perturbation) perturbation->apply(logits, key, vocabulary, first);
+    if (perturbation)
+      perturbation->apply_to_product(logits, x.rowwise().norm(), w.rowwise().norm(), x.cols(), key,
+                                     vocabulary, first);
     return logits;
   }
 };
@@ -60,7 +62,11 @@ Var head_nll(Var x, const FrozenMatrix& head, const std::vector<std::int64_t>& t
   Perturbation* perturbation = tape.perturbation();
   const Logits logits_of{perturbation, perturbation ? perturbation->next_key() : 0, head.rows()};
   Column target_logits = Column::Zero(x.rows());
-  const Column denominators = log_denominators(x.value(), head, logits_of, targets, target_logits);
+  Matrix denominators_rounded = log_denominators(x.value(), head, logits_of, targets, target_logits);
+  if (perturbation)
+    perturbation->apply_sized(denominators_rounded, denominators_rounded.cwiseAbs(),
+                              perturbation->next_key());
+  const Column denominators = denominators_rounded;
   const auto derivative = [&tape, x, &head, targets, denominators, logits_of](const Matrix& g) {
     Matrix dx = Matrix::Zero(x.rows(), x.cols());
     visit_blocks(head, [&](Index first, const Matrix& w) {

@@ -77,7 +77,7 @@ struct Mirror::State {
         config(checked(read_config(inputs.model / "config.json"), spec)),
         weights(inputs.model, config),
         lora(spec, weights),
-        transformer(config, weights, lora),
+        transformer(config, weights, lora, inputs.cancelled),
         cost(config, weights, lora) {
     Renderer renderer(spec, inputs.model, config.vocab_size);
     train = renderer.read(inputs.train);
@@ -129,6 +129,7 @@ std::int64_t Mirror::eval_every() const { return state_->spec.eval_every; }
 std::int64_t Mirror::layers() const { return state_->config.layers; }
 const std::vector<std::string>& Mirror::warnings() const { return state_->warnings; }
 std::vector<std::string> Mirror::tensor_names() const { return state_->weights.names(); }
+std::string Mirror::model_digest() const { return state_->spec.model_path; }
 LoadedTensor Mirror::load(const std::string& name) const { return state_->weights.describe(name); }
 
 std::vector<LoadedTensor> Mirror::load() const {
@@ -174,22 +175,26 @@ BatchGradient Mirror::gradient(const Tensors& adapter, std::span<const std::int6
   struct Result {
     Column nll;
     Tensors gradient;
+    std::vector<double> term_squares;
   };
   const auto compute = [&](std::size_t i) {
     const auto id = static_cast<std::size_t>(sample_ids[i]);
     Transformer::Pass pass{&adapter, std::nullopt, rounding_of_sample(rounding, id)};
     if (s.lora.dropout() > 0)
       pass.dropout = {s.lora.dropout(), s.spec.seed_dropout, static_cast<std::uint64_t>(t), id};
-    Result result{{}, s.lora.zeros()};
-    result.nll = s.transformer.nll_with_gradient(s.train[id].ids, s.train[id].scored, pass, result.gradient);
+    Result result{{}, s.lora.zeros(), std::vector<double>(adapter.size())};
+    result.nll = s.transformer.nll_with_gradient(s.train[id].ids, s.train[id].scored, pass, result.gradient,
+                                                 result.term_squares);
     return result;
   };
-  BatchGradient sum{0, 0, s.lora.zeros()};
+  BatchGradient sum{0, 0, s.lora.zeros(), std::vector<double>(adapter.size())};
   in_order(s.inputs.threads, sample_ids.size(), compute, [&](std::size_t, const Result& result) {
     for (const double nll : result.nll) sum.nll_sum += nll;
     sum.n_scored += result.nll.size();
-    for (std::size_t p = 0; p < sum.gradient.size(); ++p)
+    for (std::size_t p = 0; p < sum.gradient.size(); ++p) {
       for (std::size_t i = 0; i < sum.gradient[p].size(); ++i) sum.gradient[p][i] += result.gradient[p][i];
+      sum.term_squares[p] += result.term_squares[p];
+    }
   });
   return sum;
 }

@@ -13,6 +13,7 @@
 // kInput for files.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -34,6 +35,7 @@ struct Inputs {
   std::optional<std::filesystem::path> lora_init;  // likewise lora.init
   int threads = 1;                                 // at least 1
   std::int64_t probe = 512;                        // observe.probe: at most so many tokens
+  const std::atomic<bool>* cancelled = nullptr;    // once true, what is being computed ends with an exception
 };
 
 // Level 2: a base tensor as the model's file has it. The values' mean and rms are taken in double.
@@ -69,6 +71,9 @@ struct BatchGradient {
   double nll_sum = 0;
   std::int64_t n_scored = 0;
   Tensors gradient;
+  // Of each tensor: its gradient is a sum of one outer product a token; this, of their squared norms. Where
+  // they cancel, it is large beside the gradient's own.
+  std::vector<double> term_squares;
 };
 
 struct UpdateResult {
@@ -100,7 +105,8 @@ struct Probe {
 };
 
 // For thresholds (the reference's own rounding, Monte Carlo): the output of every operation, forward and
-// backward, is multiplied element by element by 1 + unit * U(-1, 1), drawn from `seed` anew for each call.
+// backward, is multiplied element by element by 1 + unit * U(-1, 1); a product's gets besides the error of
+// its sums (Perturbation::apply_to_product). Drawn from `seed` anew for each call.
 struct Rounding {
   double unit;  // 2^-24 for f32
   std::uint64_t seed;
@@ -130,6 +136,7 @@ class Mirror {
   std::vector<LoadedTensor> load() const;
   std::vector<std::string> tensor_names() const;
   LoadedTensor load(const std::string& name) const;
+  std::string model_digest() const;  // the spec's, of the model's folder
 
   // -- Order and schedule --
   std::vector<std::int64_t> batch(std::int64_t t) const;  // sample ids of update t, in order

@@ -1,5 +1,6 @@
 #include "src/mirror/tape.hpp"
 
+#include <cmath>
 #include <utility>
 
 #include "src/mirror/check.hpp"
@@ -15,6 +16,30 @@ void Perturbation::apply(Matrix& value, std::uint64_t key, Index cols, Index fir
       const auto element = static_cast<std::uint64_t>(i * cols + first_col + j);
       value(i, j) *= 1 + unit_ * (2 * mirror::unit(splitmix64(key + element)) - 1);
     }
+}
+
+void Perturbation::apply_to_product(Matrix& value, const Column& left, const Column& right, Index n,
+                                    std::uint64_t key, Index cols, Index first_col) const {
+  const double terms = static_cast<double>(n);
+  for (Index i = 0; i < value.rows(); ++i)
+    for (Index j = 0; j < value.cols(); ++j) {
+      const double walk = left(i) * right(j), y = value(i, j);
+      const auto element = static_cast<std::uint64_t>(i * cols + first_col + j);
+      value(i, j) += unit_ * std::sqrt(walk * walk + terms * y * y / 3) *
+                     (2 * mirror::unit(splitmix64(key + element)) - 1);
+    }
+}
+
+void Perturbation::apply_sized(Matrix& value, const Matrix& size, std::uint64_t key) const {
+  for (Index i = 0; i < value.size(); ++i)
+    value.data()[i] +=
+        unit_ * size.data()[i] * (2 * mirror::unit(splitmix64(key + static_cast<std::uint64_t>(i))) - 1);
+}
+
+void Perturbation::apply_to_rows(Matrix& value, const Column& n, std::uint64_t key) const {
+  for (Index i = 0; i < value.rows(); ++i)
+    value.row(i) *= 1 + unit_ * std::sqrt(n(i) / 3) *
+                            (2 * mirror::unit(splitmix64(key + static_cast<std::uint64_t>(i))) - 1);
 }
 
 const Tape::Node& Tape::at(Var v) const {
@@ -113,5 +138,8 @@ const Matrix& Tape::gradient(Var v) const {
   check(node.gradient.has_value(), "no gradient: the result does not depend on this variable");
   return *node.gradient;
 }
+
+void Tape::add_term_squares(Var v, double squares) { at(v).term_squares += squares; }
+double Tape::term_squares(Var v) const { return at(v).term_squares; }
 
 }  // namespace tandem::mirror

@@ -34,14 +34,25 @@ class Var {
   std::size_t index_;
 };
 
-// Multiplies a value's elements by 1 + unit * U(-1, 1); see Rounding in mirror.hpp. `key` names the draws.
+// Errors as rounding makes them; see Rounding in mirror.hpp. `key` names the draws.
 class Perturbation {
  public:
   Perturbation(double unit, std::uint64_t seed) : unit_(unit), seed_(seed) {}
   std::uint64_t next_key();
-  // Element (i, j) is drawn by its index in a matrix of `cols` columns of which `value` starts at
-  // `first_col`.
+  // Multiplies elements by 1 + unit * U(-1, 1). Element (i, j) is drawn by its index in a matrix of `cols`
+  // columns of which `value` starts at `first_col`.
   void apply(Matrix& value, std::uint64_t key, Index cols, Index first_col = 0) const;
+  // Adds the error of a sum of n terms one after the other: unit * U(-1, 1) * sqrt(left[i]^2 right[j]^2 + n
+  // y^2 / 3), where left and right are the norms of the rows and columns multiplied and y is the sum. Each
+  // addition errs by a part of the sum so far, which walks at random to left * right and drifts to y; the
+  // root of the squares is left.
+  void apply_to_product(Matrix& value, const Column& left, const Column& right, Index n, std::uint64_t key,
+                        Index cols, Index first_col = 0) const;
+  // Adds unit * U(-1, 1) * size, element by element: what was rounded before terms cancelled.
+  void apply_sized(Matrix& value, const Matrix& size, std::uint64_t key) const;
+  // The same for what a sum of positive terms normalises: row i is multiplied by
+  // 1 + unit * U(-1, 1) * sqrt(n[i] / 3).
+  void apply_to_rows(Matrix& value, const Column& n, std::uint64_t key) const;
 
  private:
   double unit_;
@@ -73,6 +84,9 @@ class Tape {
   void backward(Var result, Matrix seed);
   void add_gradient(Var v, Matrix contribution);  // for operations, during backward
   const Matrix& gradient(Var v) const;            // of a variable, after backward
+  // What a gradient is the sum of, one outer product a token: the sum of their squared norms.
+  void add_term_squares(Var v, double squares);
+  double term_squares(Var v) const;
   Perturbation* perturbation() const { return perturbation_; }
 
  private:
@@ -83,6 +97,7 @@ class Tape {
   struct Node {
     Matrix value;
     std::optional<Matrix> gradient;
+    double term_squares = 0;
     bool wants_gradient = false, is_variable = false;
     Rounds rounds = Rounds::kNo;
     std::uint64_t version = 0;

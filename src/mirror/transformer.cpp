@@ -113,12 +113,18 @@ class Transformer::LayerPass {
   std::vector<Trained> trained_;
 };
 
-Transformer::Transformer(const Config& config, const Weights& weights, const Lora& lora)
+Transformer::Transformer(const Config& config, const Weights& weights, const Lora& lora,
+                         const std::atomic<bool>* cancelled)
     : config_(config),
       weights_(weights),
       lora_(lora),
+      cancelled_(cancelled),
       frequencies_(rope_frequencies(config.head_dim, config.rope_theta,
                                     config.rope_scaling ? &*config.rope_scaling : nullptr)) {}
+
+void Transformer::go_on() const {
+  if (cancelled_ && *cancelled_) throw Error(ErrorKind::kStopped, "mirror: given up");
+}
 
 Matrix Transformer::embed(std::span<const std::int32_t> ids) const {
   Matrix x(static_cast<Index>(ids.size()), config_.hidden_size);
@@ -134,6 +140,7 @@ Matrix Transformer::forward(std::span<const std::int32_t> ids, const Pass& pass,
   const RopeTable table = rope_table(frequencies_, static_cast<std::int64_t>(ids.size()));
   Matrix x = embed(ids);
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+    go_on();
     LayerTape tape(pass, static_cast<std::uint64_t>(layer));
     LayerPass compute(*this, pass, table, *tape, false);
     const Var y = compute(weights_.layers()[static_cast<std::size_t>(layer)], tape->constant(x));
@@ -172,7 +179,7 @@ Column Transformer::nll(std::span<const std::int32_t> ids, const std::vector<std
 
 Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids,
                                       const std::vector<std::int64_t>& scored, const Pass& pass,
-                                      Tensors& gradient) const {
+                                      Tensors& gradient, std::vector<double>& term_squares) const {
   if (scored.empty()) return {};
   std::vector<Matrix> inputs;
   Matrix last = forward(ids, pass, nullptr, &inputs);
@@ -184,6 +191,7 @@ Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids,
 
   const RopeTable table = rope_table(frequencies_, static_cast<std::int64_t>(ids.size()));
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+    go_on();
     LayerTape tape(pass, static_cast<std::uint64_t>(layer));
     LayerPass compute(*this, pass, table, *tape, true);
     Matrix input = std::move(inputs[static_cast<std::size_t>(layer)]);
@@ -192,6 +200,7 @@ Column Transformer::nll_with_gradient(std::span<const std::int32_t> ids,
     const Var out = compute(weights_.layers()[static_cast<std::size_t>(layer)], in);
     tape->backward(out, std::move(g));
     for (const auto& trained : compute.trained()) {
+      term_squares[trained.tensor] += tape->term_squares(trained.value);
       std::vector<double>& sum = gradient[trained.tensor];
       Eigen::Map<Matrix>(sum.data(), trained.value.rows(), trained.value.cols()) +=
           tape->gradient(trained.value);

@@ -3,6 +3,7 @@
 // time; each layer is recomputed for its gradient (Chen et al. 2016), so only the layers' inputs are kept.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,8 +27,10 @@ struct Dropout {
 
 class Transformer {
  public:
-  // All three must outlive it.
-  Transformer(const Config& config, const Weights& weights, const Lora& lora);
+  // All of them must outlive it. cancelled: looked at between layers; an exception ends the pass once it is
+  // true.
+  Transformer(const Config& config, const Weights& weights, const Lora& lora,
+              const std::atomic<bool>* cancelled = nullptr);
 
   struct Pass {
     const Tensors* adapter = nullptr;  // nullptr: off
@@ -45,12 +48,14 @@ class Transformer {
   // nll of each position in `scored` (>= 1), predicted by the one before.
   Column nll(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored,
              const Pass& pass) const;
-  // Also adds the gradient of their sum to `gradient`.
+  // Also adds the gradient of their sum to `gradient`, and each tensor's Tape::term_squares to
+  // `term_squares`.
   Column nll_with_gradient(std::span<const std::int32_t> ids, const std::vector<std::int64_t>& scored,
-                           const Pass& pass, Tensors& gradient) const;
+                           const Pass& pass, Tensors& gradient, std::vector<double>& term_squares) const;
 
  private:
   class LayerPass;
+  void go_on() const;
   Matrix embed(std::span<const std::int32_t> ids) const;
   Matrix forward(std::span<const std::int32_t> ids, const Pass& pass, const OnLayer& on_layer,
                  std::vector<Matrix>* inputs) const;
@@ -59,6 +64,7 @@ class Transformer {
   const Config& config_;
   const Weights& weights_;
   const Lora& lora_;
+  const std::atomic<bool>* cancelled_;
   std::vector<double> frequencies_;
 };
 

@@ -48,6 +48,7 @@ class Weights {
   // order of the names, as in load_rows() (/load/memory).
   std::string memory_digest(std::size_t i) const;
   std::size_t n_tensors() const { return places_.size(); }
+  const std::string& tensor_name(std::size_t i) const { return places_[i].name; }
 
  private:
   struct Place {

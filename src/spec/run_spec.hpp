@@ -50,14 +50,24 @@ struct RunSpec {
 struct Execution {
   std::string precision = "f32";
   std::int64_t batch_micro = 4;
-  std::string batch_deal = "least_loaded";  // least_loaded | round_robin | reversed
-  std::int64_t mirror_every = 0;            // updates; 0 = off
-  std::int64_t snapshot_every = 0;          // updates; 0 = off
+  std::string batch_deal = "least_loaded";    // least_loaded | round_robin | reversed
+  std::int64_t mirror_every = 0;              // updates between audits; 0 = none
+  std::string mirror_mode = "audit";          // audit | free | both
+  std::string mirror_scope = "batch";         // batch | microbatch
+  std::int64_t mirror_rank = -1;              // where the mirror runs; -1: the last rank
+  std::int64_t mirror_threads = 1;            // of the mirror's own
+  std::string mirror_when_behind = "wait";    // wait | skip
+  std::string mirror_on_mismatch = "record";  // record | stop
+  std::int64_t snapshot_every = 0;            // updates; 0 = off
   std::vector<std::string> snapshot_what = {"adapter", "m", "v", "gradient"};  // always in this order
   std::int64_t observe_every = 10;   // updates between the per-tensor rows of the trajectory; 0 = off
   std::int64_t observe_probe = 512;  // held-out tokens whose predictions evaluations record; 0 = none
   double memory_limit = 0.0;         // GiB of host memory for the ranks of one node; 0: what the node has
   std::int64_t threads = 0;          // per rank; 0: the rank's share of its node's CPUs
+
+  bool audits() const { return mirror_mode != "free" && mirror_every > 0; }
+  bool free_run() const { return mirror_mode != "audit"; }
+  bool mirrored() const { return audits() || free_run(); }
 
   // Facts of a run rather than keys; `train` fills them in before it writes the execution's text. 0 and "":
   // not known.
@@ -66,6 +76,7 @@ struct Execution {
 };
 
 struct RunOptions {
+  RunSpec::Input calibration;      // mirror.calibration: folder of the mirror's thresholds; not given: none
   RunSpec::Input cache;            // data.cache: folder of the token cache; not given: none
   std::string out = "runs/train";  // run.out
   bool overwrite = false;          // replace what a non-empty run.out holds

@@ -151,15 +151,15 @@ Config make_config(const Settings& file, const Settings& options) {
   if (spec.train_updates > 0 && spec.optim_warmup >= spec.train_updates)
     throw Error(ErrorKind::kUsage, cat(place("optim.warmup"), " = ", spec.optim_warmup, ": must be below ",
                                        place("train.updates"), " = ", spec.train_updates));
+  const Execution& execution = config.execution;
+  if (execution.mirror_mode == "both" && execution.mirror_every == 0)
+    throw Error(ErrorKind::kUsage,
+                cat(place("mirror.mode"), " = both: give mirror.every, the updates between audits"));
+  if (execution.mirror_mode == "free" && execution.mirror_every > 0)
+    throw Error(
+        ErrorKind::kUsage,
+        cat(place("mirror.mode"), " = free: no updates are audited; leave mirror.every at 0, or take both"));
   return config;
-}
-
-void require_supported(const Config& config) {
-  const auto refuse = [](const char* key, const std::string& value, const char* what) {
-    throw Error(ErrorKind::kUsage, cat(key, " = ", value, ": ", what, " is not part of this build yet"));
-  };
-  if (config.execution.mirror_every > 0)
-    refuse("mirror.every", std::to_string(config.execution.mirror_every), "the mirror");
 }
 
 }  // namespace tandem

@@ -32,7 +32,4 @@ void add_option(Settings& settings, const std::string& key, const std::string& v
 // The option wins over the file. Throws kUsage where values do not fit together.
 Config make_config(const Settings& file, const Settings& options);
 
-// Throws kUsage for what the spec allows and this build does not compute yet.
-void require_supported(const Config& config);
-
 }  // namespace tandem

@@ -18,13 +18,14 @@ double now_s() {
 }  // namespace
 
 Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
-           Recorder* recorder, bool evaluates)
+           Recorder* recorder, Auditor* auditor, bool evaluates)
     : config_(config),
       comm_(comm),
       node_(node),
       log_(log),
       trainer_(trainer),
       recorder_(recorder),
+      auditor_(auditor),
       evaluates_(evaluates) {}
 
 RunSummary Loop::run() {
@@ -45,6 +46,7 @@ RunSummary Loop::run() {
   } else if (recorder_) {
     recorder_->save_adapter(trainer_);
   }
+  if (auditor_) auditor_->finish();
   const PeakMemory memory = gather_peak_memory(comm_, node_);
   summary_.updates = last;
   summary_.rank_bytes = memory.rank_bytes;
@@ -58,15 +60,18 @@ bool Loop::evaluated(std::int64_t t) const {
 
 void Loop::update(std::int64_t t) {
   const double start = now_s();
+  if (auditor_) auditor_->before_gradient(t, trainer_);
   UpdateResult result = trainer_.compute_gradient(t);
   const std::int64_t every = config_.execution.snapshot_every;
   if (recorder_ && every > 0 && t % every == 0) recorder_->snapshot(t, trainer_);
+  if (auditor_) auditor_->before_step(t, trainer_, result);
   trainer_.step(t, result, evaluated(t));
   const double seconds = now_s() - start;
   summary_.seconds += seconds;
   summary_.tokens += result.n_tokens;
   summary_.targets += result.n_targets;
   if (recorder_) recorder_->update(t, result, trainer_, seconds);
+  if (auditor_) auditor_->after_step(t, trainer_);
   const bool line = t == 1 || t % config_.run.log_every == 0 || t == config_.spec.train_updates;
   const std::string text = progress_text(t, result);
   if (log_.terminal())

@@ -6,6 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "src/spec/run_spec.hpp"
+#include "src/train/auditor.hpp"
 #include "src/train/recorder.hpp"
 #include "src/train/run.hpp"
 #include "src/train/run_log.hpp"
@@ -15,9 +16,10 @@ namespace tandem {
 
 class Loop {
  public:
-  // recorder: rank 0's; nullptr elsewhere. The references must outlive this object.
+  // recorder: rank 0's; nullptr elsewhere. auditor: nullptr without the mirror. The references must outlive
+  // this object.
   Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
-       Recorder* recorder, bool evaluates);
+       Recorder* recorder, Auditor* auditor, bool evaluates);
 
   // Collective.
   RunSummary run();
@@ -34,6 +36,7 @@ class Loop {
   RunLog& log_;
   Trainer& trainer_;
   Recorder* recorder_;
+  Auditor* auditor_;
   bool evaluates_;
   RunSummary summary_;
 };

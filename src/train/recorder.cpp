@@ -18,6 +18,7 @@ TrajectoryHeader header_of(const Config& config, const RunInputs& inputs,
   header.provenance = provenance;
   header.records_eval = inputs.held_out.samples.size() > 0;
   header.records_observed = config.execution.observe_every > 0;
+  header.records_audits = config.execution.audits();
   header.records_norms = header.records_eval;
   return header;
 }

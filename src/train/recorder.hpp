@@ -34,6 +34,7 @@ class Recorder {
   void loss_adapter_off(double start, double end) { writer_.set_loss_adapter_off(start, end); }
   void save_adapter(Trainer& trainer);
   void publish() { writer_.publish(); }
+  TrajectoryWriter& writer() { return writer_; }
   void finish(const std::string& end_time);
   // For a run that ends with an error: publishes the updates made, incomplete. What goes wrong here is not
   // said: the error that ends the run is.

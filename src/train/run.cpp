@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
+#include <optional>
 
 #include "comm/node_memory.hpp"
 #include "comm/topology.hpp"
@@ -11,6 +12,7 @@
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
 #include "src/spec/digests.hpp"
+#include "src/train/auditor.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/inputs.hpp"
 #include "src/train/loop.hpp"
@@ -67,6 +69,33 @@ void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Conf
   require_equal(comm, "the digest of the samples", sha256_hex(samples), ErrorKind::kInput);
 }
 
+std::vector<std::size_t> tensor_sizes(const LoraLayout& lora) {
+  std::vector<std::size_t> sizes;
+  for (const LoraTensor& tensor : lora.tensors()) sizes.push_back(static_cast<std::size_t>(tensor.size()));
+  return sizes;
+}
+
+// mirror.h5; none where the mirror makes no run of its own.
+std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const RunFolder& folder,
+                                                  std::map<std::string, std::string> provenance) {
+  if (!config.execution.free_run()) return std::nullopt;
+  provenance["arithmetic"] = "mirror";
+  provenance["orchestration"] = "tandem";
+  provenance["runtime"] = "tandem/cpu";
+  Execution execution = config.execution;
+  execution.precision = "f64";
+  execution.batch_micro = 1;
+  execution.threads = config.execution.mirror_threads;
+  TrajectoryHeader header;
+  header.stack = "mirror";
+  header.spec_text = canonical_text(config.spec);
+  header.execution_text = canonical_text(execution);
+  header.batch_global = config.spec.batch_global;
+  header.provenance = std::move(provenance);
+  header.records_observed = config.execution.observe_every > 0;
+  return MirrorRecorder::Free{folder.mirror_trajectory(), header, config.run.flush_s};
+}
+
 // Drawn, or the values of the adapter that the run starts from.
 void first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec& spec) {
   if (!spec.lora_init.given()) return lora.initialise(flat, spec.seed_adapter);
@@ -82,7 +111,13 @@ void first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec&
 RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts) {
   RunLog log(comm.rank() == 0);
   const std::unique_ptr<Communicator> node = comm.node();
-  const Placement placement = place(comm, static_cast<int>(config.execution.threads));
+  Placement placement = place(comm, static_cast<int>(config.execution.threads));
+  const bool mirrored = config.execution.mirrored();
+  const bool beside_mirror =
+      agree(comm, [&] { return mirrored && mirror_rank(config.execution, comm.size()) == comm.rank(); });
+  std::vector<int> mirror_cpus;
+  if (beside_mirror)
+    mirror_cpus = reserve_cpus(placement.share, static_cast<int>(config.execution.mirror_threads));
   for (const std::string& line : comm.all_gather_text(start_line(placement))) log.line(line);
   for (const std::string& warning : comm.all_gather_text(oversubscription_warning(placement)))
     if (!warning.empty()) log.warning(warning);
@@ -155,6 +190,12 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     provenance["runtime"] = cat("tandem/", "cpu");
     provenance["start"] = utc_time();
     provenance["ranks"] = cat(comm.size());
+    // So that a stored update can be replayed; where they lie is no part of the spec.
+    for (const auto& [key, input] : {std::pair{"model.path", &config.spec.model},
+                                     {"data.train", &config.spec.train},
+                                     {"data.held_out", &config.spec.held_out},
+                                     {"lora.init", &config.spec.lora_init}})
+      if (input->given()) provenance[cat("path.", key)] = std::filesystem::absolute(input->path).string();
     provenance["threads"] = cat(placement.share.threads);
     std::string names;
     for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
@@ -165,11 +206,29 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     return made;
   });
 
+  std::unique_ptr<Auditor> auditor;
+  if (mirrored) {
+    auditor = agree(comm, [&] {
+      return std::make_unique<Auditor>(
+          comm, config.execution, log, weights,
+          beside_mirror ? std::make_unique<MirrorThread>(mirror_options(config, mirror_cpus)) : nullptr,
+          recorder ? std::make_unique<MirrorRecorder>(recorder->writer(), tensor_sizes(lora),
+                                                      free_run_file(config, folder, facts),
+                                                      [&](const std::string& text, bool warning) {
+                                                        warning ? log.warning(text) : log.line(text);
+                                                      })
+                   : nullptr);
+    });
+    auditor->begin();
+  }
+
   RunSummary summary;
   try {
-    summary =
-        Loop(config, comm, *node, log, *trainer, recorder.get(), inputs.held_out.samples.size() > 0).run();
+    summary = Loop(config, comm, *node, log, *trainer, recorder.get(), auditor.get(),
+                   inputs.held_out.samples.size() > 0)
+                  .run();
   } catch (...) {
+    if (auditor) auditor->save_after_failure();
     if (recorder) recorder->save_after_failure();
     throw;
   }

@@ -8,6 +8,7 @@ namespace tandem {
 struct RunFolder {
   std::filesystem::path path;
   std::filesystem::path trajectory() const { return path / "native.h5"; }
+  std::filesystem::path mirror_trajectory() const { return path / "mirror.h5"; }
   std::filesystem::path adapter() const { return path / "adapter"; }
   std::filesystem::path spec() const { return path / "spec.txt"; }
   std::filesystem::path execution() const { return path / "execution.txt"; }

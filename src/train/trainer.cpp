@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "comm/exact_reduction.hpp"
 #include "kernels/adamw.hpp"
@@ -97,6 +98,25 @@ void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samp
                     gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
 }
 
+void Trainer::watch(std::int64_t index) {
+  watched_gradient_.resize(static_cast<std::size_t>(lora_.size()));
+  watched_ = {.index = index, .gradient = watched_gradient_};
+  watching_ = true;
+}
+
+std::int64_t Trainer::n_micro_batches(std::int64_t t) {
+  const auto n = static_cast<std::int64_t>(order_.batch(t).size());
+  return (n + execution_.batch_micro - 1) / execution_.batch_micro;
+}
+
+void Trainer::keep_watched(bool scored) {
+  watched_.nll = scored ? nll_sum() : 0.0;
+  if (scored)
+    std::copy(gradient_.begin(), gradient_.end(), watched_gradient_.begin());
+  else
+    std::fill(watched_gradient_.begin(), watched_gradient_.end(), 0.0f);
+}
+
 UpdateResult Trainer::compute_gradient(std::int64_t t) {
   UpdateResult result;
   result.lr = learning_rate(spec_, t);
@@ -118,8 +138,15 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
       add_micro_batch(
           t, result.sample_ids.subspan(static_cast<std::size_t>(begin),
                                        static_cast<std::size_t>(std::min(n, begin + micro) - begin)));
+      if (watching_ && watched_.index == static_cast<std::int64_t>(j))
+        keep_watched(micro_batch_.n_scored() > 0);
     }
   });
+  if (std::exchange(watching_, false)) {
+    watched_.owner = owner_[static_cast<std::size_t>(watched_.index)];
+    watched_.begin = watched_.index * micro;
+    watched_.end = std::min(n, watched_.begin + micro);
+  }
   for (const std::int64_t s : result.sample_ids) {
     result.n_targets += train_.n_scored(s);
     result.n_tokens += train_.length(s);

@@ -29,6 +29,15 @@ struct UpdateResult {
   std::span<const std::int64_t> sample_ids;
 };
 
+// The micro-batch of an update that is looked at alone.
+struct WatchedMicroBatch {
+  std::int64_t index = -1;          // of the update's micro-batches; -1: none
+  int owner = 0;                    // the rank that computes it; below valid only there
+  std::int64_t begin = 0, end = 0;  // its samples: positions in the global batch; on every rank
+  double nll = 0.0;                 // sum
+  std::span<float> gradient;        // of that sum, as added up
+};
+
 struct EvalResult {
   double nll_sum = 0.0;
   std::int64_t n_tokens = 0;
@@ -56,6 +65,12 @@ class Trainer {
   // With the adapter, probe() shows what there was to see.
   EvalResult evaluate(bool with_adapter);
 
+  // Micro-batch `index` of the next compute_gradient() is kept in watched(). Takes the memory for it once.
+  void watch(std::int64_t index);
+  const WatchedMicroBatch& watched() const { return watched_; }
+  std::int64_t n_micro_batches(std::int64_t t);
+  const LoraLayout& lora() const { return lora_; }
+
   std::int64_t steps_made() const { return steps_made_; }
   std::span<float> adapter() { return p_; }
   std::span<const float> m() const { return m_; }
@@ -73,6 +88,7 @@ class Trainer {
   void take_state(const BatchLimits& limits);
   // One micro-batch's nll sum, in double, in token order.
   double nll_sum() const;
+  void keep_watched(bool scored);
   void add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples);
   void add_checked(std::int64_t t, std::span<const std::int64_t> samples);
   std::string where(std::int64_t t, std::span<const std::int64_t> samples) const;
@@ -92,6 +108,9 @@ class Trainer {
   std::span<float> before_;  // the adapter before a step, in the memory of sum_, which is not needed then
   std::vector<double> tensor_norms_, update_norms_, ba_norms_;
   std::optional<Probe> probe_;
+  std::vector<float> watched_gradient_;
+  WatchedMicroBatch watched_;
+  bool watching_ = false;
   MicroBatch micro_batch_;
   std::vector<int> owner_;
   std::vector<std::int64_t> held_out_ids_;

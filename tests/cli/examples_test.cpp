@@ -22,7 +22,7 @@ TEST(Examples, OfEveryCommandWork) {
   const auto model = run("tandem init-model --preset tiny --seed 1 --out runs/quickstart/model");
   ASSERT_EQ(model.code, 0) << model.err;
   const auto train =
-      run("tandem train --config configs/tiny.cfg --model runs/quickstart/model --train.updates 2 --run.out "
+      run("tandem train --config configs/tiny.cfg --model runs/quickstart/model --train.updates 40 --run.out "
           "runs/quickstart/run");
   ASSERT_EQ(train.code, 0) << train.err;
 

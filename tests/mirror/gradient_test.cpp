@@ -36,7 +36,8 @@ TEST_P(MirrorGradient, OfEveryAdapterTensorMatchesFiniteDifferences) {
   Transformer::Pass pass{&adapter, std::nullopt, std::nullopt};
   if (spec.lora_dropout > 0) pass.dropout = {spec.lora_dropout, spec.seed_dropout, 4, 11};
   Tensors gradient = lora.zeros();
-  const Column nll = transformer.nll_with_gradient(ids, scored, pass, gradient);
+  std::vector<double> term_squares(gradient.size());
+  const Column nll = transformer.nll_with_gradient(ids, scored, pass, gradient, term_squares);
   EXPECT_EQ(nll, transformer.nll(ids, scored, pass));
   for (std::size_t p = 0; p < adapter.size(); ++p) {
     const auto expected =

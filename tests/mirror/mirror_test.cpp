@@ -187,7 +187,7 @@ TEST_F(MirrorRun, StepsAsAdamWDoesByHand) {
       make({{"optim.weight_decay", "0.1"}, {"optim.clip", "0.5"}, {"optim.schedule", "\"linear\""}});
   AdapterState state = mirror.initial();
   state.adapter[0][0] = 2;
-  BatchGradient batch{10, 5, state.m};                   // zeros
+  BatchGradient batch{10, 5, state.m, {}};                 // zeros
   batch.gradient[0][0] = 15, batch.gradient[1][0] = 20;  // mean 3 and 4: norm 5
   const UpdateResult first = mirror.step(state, batch, 1);
   EXPECT_EQ(first.loss, 2);
@@ -201,7 +201,7 @@ TEST_F(MirrorRun, StepsAsAdamWDoesByHand) {
   EXPECT_EQ(state.steps, 1);
 
   AdapterState before = state;
-  const UpdateResult none = mirror.step(state, {0, 0, state.m}, 2);
+  const UpdateResult none = mirror.step(state, {0, 0, state.m, {}}, 2);
   EXPECT_TRUE(std::isnan(none.loss));
   EXPECT_EQ(none.norm, 0);
   EXPECT_EQ(none.clip, 1);

@@ -46,7 +46,6 @@ TEST(Documentation, ShippedConfigurationsAreRead) {
   for (const auto& entry : std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".cfg") continue;
     const Config config = make_config(read_config_file(entry.path()), {});
-    EXPECT_NO_THROW(require_supported(config)) << entry.path();
     // Inputs are shipped, or made first: then they lie under runs/.
     for (const std::string& path : {config.spec.train.path, config.spec.held_out.path})
       EXPECT_TRUE(std::filesystem::exists(path) || path.starts_with(TANDEM_SOURCE_DIR "/runs/"))

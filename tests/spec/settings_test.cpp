@@ -157,11 +157,15 @@ TEST(Values, ThatDoNotFitTogetherAreRefusedWithTheirPlaces) {
             "optim.warmup (a.cfg:1) = 3: must be below train.updates (a.cfg:2) = 3");
 }
 
-TEST(Values, ThatThisBuildDoesNotComputeAreRefused) {
-  EXPECT_EQ(usage_error([] { require_supported(read("mirror.every = 5")); }),
-            "mirror.every = 5: the mirror is not part of this build yet");
-  EXPECT_EQ(usage_error([] { require_supported(read("lora.dropout = 0.1\nlora.init = a")); }), "no error");
-  EXPECT_EQ(usage_error([] { require_supported(read("mirror.every = 0")); }), "no error");
+TEST(Values, AMirrorThatDoesNothingOrTwoThingsIsRefused) {
+  EXPECT_EQ(error_of("mirror.mode = both"),
+            "mirror.mode (a.cfg:1) = both: give mirror.every, the updates between audits");
+  EXPECT_EQ(error_of("mirror.mode = free\nmirror.every = 5"),
+            "mirror.mode (a.cfg:1) = free: no updates are audited; leave mirror.every at 0, or take both");
+  EXPECT_TRUE(read("mirror.every = 5").execution.audits());
+  EXPECT_FALSE(read("mirror.every = 5").execution.free_run());
+  EXPECT_FALSE(read("").execution.mirrored());
+  EXPECT_TRUE(read("mirror.mode = free").execution.mirrored());
 }
 
 TEST(Keys, PlainValuesAreReadBack) {

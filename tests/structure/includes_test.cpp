@@ -28,12 +28,16 @@ const std::map<std::string, Folders>& allowed_folders() {
       {"comm", {"src/base", "kernels", "comm"}},
       {"src/model", {"src/base", "kernels", "io", "src/model"}},
       {"src/mirror", {"src/base", "src/mirror"}},
-      {"src/train", {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train"}},
+      {"src/audit", {"src/base", "io", "comm", "src/mirror", "src/audit"}},
+      {"src/train",
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
+        "src/train"}},
       {"src/cli",
-       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train", "src/cli"}},
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/train",
+        "src/cli"}},
       {"tests",
-       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/train", "src/cli",
-        "tests"}},
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/train",
+        "src/cli", "tests"}},
   };
   return table;
 }

@@ -51,6 +51,11 @@ int main(int argc, char** argv) {
     if (agreed == nullptr || agreed->rank() == rank)
       std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
     std::fflush(stderr);
+    // As the program does: all ranks know it, so nobody is cut off while its line is on the way.
+    if (agreed != nullptr) {
+      MPI_Finalize();
+      return error.exit_code();
+    }
     MPI_Abort(MPI_COMM_WORLD, error.exit_code());
   }
   return 0;

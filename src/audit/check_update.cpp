@@ -1,0 +1,278 @@
+#include "src/audit/check_update.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "src/audit/tensor_difference.hpp"
+#include "src/base/sha256.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+
+namespace {
+
+constexpr double kU = 0x1p-24;     // of float32
+constexpr double kDoubleUlps = 4;  // of a handful of operations in double
+constexpr double kNotComputed = std::numeric_limits<double>::quiet_NaN();
+
+// Faults in the order of their gravity, each with its words.
+class Faults {
+ public:
+  void add(Verdict verdict, const std::string& text) {
+    notes_[static_cast<int>(verdict)] += (notes_[static_cast<int>(verdict)].empty() ? "" : "; ") + text;
+  }
+  // One line for a kind of fault that many tensors may show: how many, and the worst.
+  void add_worst(Verdict verdict, std::int64_t count, const std::string& worst) {
+    if (count > 0) add(verdict, count == 1 ? worst : cat(worst, " (and ", count - 1, " more tensors)"));
+  }
+  Verdict verdict() const {
+    for (const Verdict v : {Verdict::kExact, Verdict::kBound, Verdict::kCalibrated})
+      if (!notes_[static_cast<int>(v)].empty()) return v;
+    return Verdict::kPass;
+  }
+  std::string note() const {
+    std::string all;
+    for (const Verdict v : {Verdict::kExact, Verdict::kBound, Verdict::kCalibrated}) {
+      const std::string& text = notes_[static_cast<int>(v)];
+      if (!text.empty()) all += (all.empty() ? "" : "; ") + text;
+    }
+    return all;
+  }
+
+ private:
+  std::string notes_[4];
+};
+
+bool within_ulps(double a, double b, double ulps) {
+  return std::abs(a - b) <=
+         ulps * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b));
+}
+
+std::vector<std::span<const float>> cut(const FlatTensors& flat,
+                                        const std::vector<mirror::AdapterTensor>& tensors) {
+  std::vector<std::span<const float>> spans;
+  std::size_t begin = 0;
+  for (const auto& tensor : tensors) {
+    const auto n = static_cast<std::size_t>(tensor.rows * tensor.columns);
+    spans.push_back(std::span(flat).subspan(begin, n));
+    begin += n;
+  }
+  return spans;
+}
+
+mirror::Tensors widened(const FlatTensors& flat, const std::vector<mirror::AdapterTensor>& tensors) {
+  mirror::Tensors wide;
+  for (const std::span<const float> tensor : cut(flat, tensors))
+    wide.emplace_back(tensor.begin(), tensor.end());
+  return wide;
+}
+
+std::string ids_text(std::span<const std::int64_t> ids) {
+  std::string text;
+  for (std::size_t i = 0; i < ids.size() && i < 8; ++i) text += cat(i ? " " : "", ids[i]);
+  return ids.size() > 8 ? text + " ..." : text;
+}
+
+struct Check {
+  const mirror::Mirror& mirror;
+  const UpdateJob& job;
+  const Thresholds& thresholds;
+  const std::vector<mirror::AdapterTensor>& tensors = mirror.adapter_tensors();
+  AuditOutcome out = {};
+  Faults faults = {};
+
+  void inputs() {
+    const std::vector<std::int64_t> own = mirror.batch(job.step);
+    if (own != job.sample_ids)
+      faults.add(Verdict::kExact,
+                 cat("the batch is samples ", ids_text(job.sample_ids), ", by the spec ", ids_text(own)));
+    std::int64_t count = 0;
+    for (const std::int64_t id : job.sample_ids)
+      count += mirror.training_samples().at(static_cast<std::size_t>(id)).n_targets;
+    if (count != job.n_targets)
+      faults.add(Verdict::kExact, cat(job.n_targets, " target tokens, by the spec ", count));
+    const double lr = mirror.lr(job.step);
+    if (!within_ulps(lr, job.lr, kDoubleUlps))
+      faults.add(Verdict::kBound, cat("learning rate ", job.lr, ", by the spec ", lr));
+    if (job.base_tensor.empty()) return;
+    if (const std::string own_digest = mirror.load(job.base_tensor).memory_digest;
+        own_digest != job.base_digest)
+      faults.add(Verdict::kExact, cat("base tensor ", job.base_tensor, " in memory is not the model's"));
+  }
+
+  void gradient() {
+    const bool micro = job.scope == AuditScope::kMicroBatch;
+    const auto ids = micro ? std::span(job.sample_ids)
+                                 .subspan(static_cast<std::size_t>(job.micro_begin),
+                                          static_cast<std::size_t>(job.micro_end - job.micro_begin))
+                           : std::span(job.sample_ids);
+    mirror::BatchGradient reference = mirror.gradient(widened(job.adapter, tensors), ids, job.step);
+    const double count = micro ? 1.0 : static_cast<double>(reference.n_scored);
+    const double nll = micro ? job.micro_nll : job.loss;
+    if (reference.n_scored == 0) return nothing_scored();
+    for (auto& tensor : reference.gradient)
+      for (double& g : tensor) g /= count;
+    for (double& square : reference.term_squares) square /= count * count;
+    const double loss = reference.nll_sum / count;
+    out.loss_error = std::abs(nll - loss) / loss;
+    if (!(out.loss_error <= thresholds.loss))
+      faults.add(Verdict::kCalibrated, cat("loss ", nll, ", by the mirror ", loss, ": relative error ",
+                                           out.loss_error, " above ", thresholds.loss));
+    compare_tensors(micro ? job.micro_gradient : job.gradient, reference);
+  }
+
+  void nothing_scored() {
+    out.loss_error = out.norm_error = kNotComputed;
+    out.relative_error.assign(tensors.size(), 0.0);
+    out.projection.assign(tensors.size(), 1.0);
+    const FlatTensors& found = job.scope == AuditScope::kMicroBatch ? job.micro_gradient : job.gradient;
+    for (const float g : found)
+      if (g != 0.0f) return faults.add(Verdict::kExact, "a gradient although nothing is scored");
+  }
+
+  double limit_of(std::size_t p, double norm, double square) const {
+    const double by_terms = norm > 0.0 ? thresholds.term_error[p] * std::sqrt(square) / norm : 0.0;
+    return std::max(thresholds.relative_error[p], by_terms);
+  }
+
+  void compare_tensors(const FlatTensors& found, const mirror::BatchGradient& batch) {
+    const mirror::Tensors& reference = batch.gradient;
+    const auto spans = cut(found, tensors);
+    const TensorFloors floors(tensors, reference);
+    double norm_square = 0.0, allowed_square = 0.0;
+    std::int64_t zeros = 0, far = 0, scaled = 0;
+    double worst_far = 0.0, worst_scaled = 0.0;
+    std::string zero_text, far_text, scaled_text;
+    for (std::size_t p = 0; p < tensors.size(); ++p) {
+      const TensorDifference difference = tensor_difference(spans[p], reference[p], floors.of(p));
+      const double limit = limit_of(p, difference.norm + floors.of(p), batch.term_squares[p]);
+      out.bound[p] = limit;
+      const double d = difference.relative_error, off = std::abs(difference.projection - 1);
+      out.relative_error.push_back(d);
+      out.projection.push_back(difference.projection);
+      norm_square += difference.norm * difference.norm;
+      allowed_square += std::pow(limit * (difference.norm + floors.of(p)), 2);
+      if ((difference.norm == 0.0) != difference.all_zero) {
+        if (zeros++ == 0)
+          zero_text =
+              cat(tensors[p].name, ": its gradient is ", difference.all_zero ? "exactly zero" : "not zero",
+                  ", by the mirror it is ", difference.all_zero ? "not" : "exactly zero");
+        continue;
+      }
+      if (!(d <= limit) && ++far > 0 && !(d / limit <= worst_far)) {
+        worst_far = d / limit;
+        far_text = cat(tensors[p].name, ": gradient's relative error ", d, " above ", limit);
+      }
+      // Rounding errors are nearly orthogonal to the gradient: by chance s - 1 is about d / sqrt(n).
+      // Errors that all elements share show here as far as d may show them.
+      const double chance = 6 * d / std::sqrt(static_cast<double>(spans[p].size())) +
+                            thresholds.bias[p] * limit / thresholds.relative_error[p];
+      if (!(off <= chance) && ++scaled > 0 && !(off / chance <= worst_scaled)) {
+        worst_scaled = off / chance;
+        scaled_text = cat(tensors[p].name, ": gradient is the mirror's times ", difference.projection,
+                          ", by chance within ", chance, " of 1");
+      }
+    }
+    faults.add_worst(Verdict::kExact, zeros, zero_text);
+    faults.add_worst(Verdict::kCalibrated, far, far_text);
+    faults.add_worst(Verdict::kCalibrated, scaled, scaled_text);
+    if (job.scope == AuditScope::kMicroBatch) {
+      out.norm_error = kNotComputed;
+      return;
+    }
+    const double norm = std::sqrt(norm_square);
+    out.norm_error = std::abs(job.norm - norm) / norm;
+    const double limit = std::sqrt(allowed_square) / norm;
+    if (!(out.norm_error <= limit))
+      faults.add(Verdict::kCalibrated, cat("gradient norm ", job.norm, ", by the mirror ", norm,
+                                           ": relative error ", out.norm_error, " above ", limit));
+  }
+
+  // What follows from native's own numbers.
+  void norm_and_clip() {
+    if (job.n_targets == 0) return;
+    double square = 0.0;
+    for (const float g : job.gradient) square += static_cast<double>(g) * static_cast<double>(g);
+    // Sums of n squares in double, in any order: n u_double, and far less in practice.
+    const double limit = static_cast<double>(job.gradient.size()) * 0x1p-53;
+    if (!(std::abs(job.norm - std::sqrt(square)) <= limit * std::sqrt(square)))
+      faults.add(Verdict::kBound,
+                 cat("gradient norm ", job.norm, ", of its own gradient ", std::sqrt(square)));
+    if (const double clip = mirror.clip_factor(job.norm); !within_ulps(job.clip, clip, kDoubleUlps))
+      faults.add(Verdict::kBound, cat("clip factor ", job.clip, ", by the spec ", clip));
+  }
+
+  void optimiser() {
+    mirror::AdapterState state{widened(job.adapter, tensors), widened(job.m, tensors),
+                               widened(job.v, tensors), job.steps_before};
+    const mirror::Tensors gradient = widened(job.gradient, tensors);
+    const mirror::AdapterState before = state;
+    if (job.n_targets > 0) mirror.adamw(state, gradient, job.clip, job.lr);
+    const auto p = cut(job.adapter_after, tensors), m = cut(job.m_after, tensors),
+               v = cut(job.v_after, tensors);
+    std::int64_t count = 0;
+    double worst = 0.0;
+    std::string text;
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      double largest = 0.0;
+      const auto look = [&](double found, double reference, double size) {
+        // Beside it float32 has no normal numbers.
+        const double error = std::abs(found - reference) / (size + 0x1p-126);
+        if (!(error <= largest)) largest = error;
+      };
+      for (std::size_t i = 0; i < p[k].size(); ++i) {
+        look(p[k][i], state.adapter[k][i],
+             std::abs(before.adapter[k][i]) + std::abs(state.adapter[k][i] - before.adapter[k][i]));
+        look(m[k][i], state.m[k][i], std::max(std::abs(before.m[k][i]), std::abs(state.m[k][i])));
+        look(v[k][i], state.v[k][i], state.v[k][i]);
+      }
+      out.optimizer_error.push_back(largest);
+      if (!(largest <= kStepUnits * kU) && ++count > 0 && !(largest <= worst)) {
+        worst = largest;
+        text = cat(tensors[k].name, ": AdamW's step is off by ", largest, " of its size, at most ",
+                   kStepUnits * kU);
+      }
+    }
+    faults.add_worst(job.n_targets > 0 ? Verdict::kBound : Verdict::kExact, count, text);
+  }
+};
+
+}  // namespace
+
+AuditRow AuditOutcome::row() const {
+  AuditRow row;
+  row.step = step;
+  row.scope = scope;
+  row.micro_batch = micro_batch;
+  row.loss_error = loss_error;
+  row.norm_error = norm_error;
+  row.relative_error = relative_error;
+  row.projection = projection;
+  row.bound = bound;
+  row.optimizer_error = optimizer_error;
+  row.verdict = verdict;
+  row.note = note;
+  return row;
+}
+
+AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds) {
+  const auto begin = std::chrono::steady_clock::now();
+  Check check{mirror, job, thresholds};
+  check.out.step = job.step;
+  check.out.scope = job.scope;
+  check.out.micro_batch = job.micro_batch;
+  check.out.bound = thresholds.relative_error;
+  check.inputs();
+  check.gradient();
+  check.norm_and_clip();
+  if (!job.adapter_after.empty()) check.optimiser();
+  check.out.verdict = check.faults.verdict();
+  check.out.note = check.faults.note();
+  check.out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return std::move(check.out);
+}
+
+}  // namespace tandem

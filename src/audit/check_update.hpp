@@ -1,0 +1,37 @@
+// The verdict on one update: native's numbers against the mirror's (DESIGN, "Observations").
+//  EXACT: sample ids, counts, zeros, base weights in memory.
+//  BOUND: what follows from native's own numbers by a few operations: norm, clip, learning rate, AdamW's
+//  step. CALIBRATED: loss and gradient, by thresholds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/observations.hpp"
+#include "src/audit/thresholds.hpp"
+#include "src/audit/update_job.hpp"
+#include "src/mirror/mirror.hpp"
+
+namespace tandem {
+
+struct AuditOutcome {
+  std::int64_t step = 0;
+  AuditScope scope = AuditScope::kBatch;
+  std::int64_t micro_batch = -1;
+  double loss_error = 0.0, norm_error = 0.0;  // relative; NaN: not computed
+  // Per tensor, in digest order: d, s, threshold of d in force, largest error of AdamW's step by component.
+  std::vector<double> relative_error, projection, bound, optimizer_error;
+  Verdict verdict = Verdict::kPass;
+  std::string note;  // what failed: the gravest first, "; " between; "" with PASS
+  double seconds = 0.0;
+
+  AuditRow row() const;
+};
+
+// AdamW in isolation: |x - x*| <= kStepUnits u (|what is added up to x|), u = 2^-24.
+inline constexpr double kStepUnits = 8.0;
+
+AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds);
+
+}  // namespace tandem

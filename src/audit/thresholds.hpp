@@ -1,0 +1,37 @@
+// How far native's gradient may lie from the mirror's: measured, not chosen. The reference itself is computed
+// with every operation's output rounded at random to native's precision, several times; what that does to a
+// tensor, three times over, is what native may show (VALIDATION, "Per step, lock-step").
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "src/mirror/mirror.hpp"
+
+namespace tandem {
+
+struct Thresholds {
+  static constexpr int kDraws = 8;
+  static constexpr double kMargin = 3.0;
+
+  std::vector<double> relative_error;  // [P] of d = |g - g*| / |g*|
+  // [P] of |g - g*| / sqrt(sum of squared norms of the tokens' terms of g*): errors of tokens are
+  // independent, so where terms cancel more than in the calibration's sample, d may be larger.
+  std::vector<double> term_error;
+  std::vector<double> bias;  // [P] of |s - 1|, beside what d alone explains
+  double loss = 0.0;         // of |L - L*| / |L*|
+  bool from_file = false;
+};
+
+// Unit roundoff of a precision key: "f32".
+double unit_roundoff(const std::string& precision);
+
+// With B drawn small, so that the gradients of A are not zero, on one sample of the first update. Costs
+// kDraws + 1 gradients of that sample. `folder`, unless empty, keeps the result for the next run of the same
+// model, adapter shape, sample and precision; a file there that cannot be read is computed anew.
+Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
+                     const std::filesystem::path& folder);
+
+}  // namespace tandem

@@ -1,0 +1,39 @@
+// One update of native as it is handed to the mirror: copies, so that training goes on meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/observations.hpp"
+
+namespace tandem {
+
+// Parameters, moments or gradient: the adapter's tensors one after the other, in digest order.
+using FlatTensors = std::vector<float>;
+
+struct UpdateJob {
+  std::int64_t step = 0;          // t
+  std::int64_t steps_before = 0;  // optimiser steps made before it
+
+  // What native says of it.
+  std::vector<std::int64_t> sample_ids;  // of the global batch, in order
+  std::int64_t n_targets = 0;
+  double loss = 0.0, norm = 0.0, clip = 1.0, lr = 0.0;
+  FlatTensors adapter, m, v;                    // before the step
+  FlatTensors gradient;                         // divided by n_targets, not clipped
+  FlatTensors adapter_after, m_after, v_after;  // after the step; empty: not known
+
+  // With scope microbatch, the micro-batch that is checked: the sum of its nll and that sum's gradient.
+  AuditScope scope = AuditScope::kBatch;
+  std::int64_t micro_batch = -1;
+  std::int64_t micro_begin = 0, micro_end = 0;  // its samples: positions in sample_ids
+  double micro_nll = 0.0;
+  FlatTensors micro_gradient;
+
+  // A base tensor as it lies in native's memory; "" where none is looked at.
+  std::string base_tensor, base_digest;
+};
+
+}  // namespace tandem

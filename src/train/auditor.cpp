@@ -1,0 +1,196 @@
+#include "src/train/auditor.hpp"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+
+namespace tandem {
+
+namespace {
+
+// Ranks that wait for the mirror sleep this long between looks.
+constexpr double kLook_s = 0.2;
+
+FlatTensors in_digest_order(const Trainer& trainer, std::span<const float> flat) {
+  FlatTensors all;
+  all.reserve(flat.size());
+  for (const std::span<const float> tensor : trainer.lora().spans(flat))
+    all.insert(all.end(), tensor.begin(), tensor.end());
+  return all;
+}
+
+}  // namespace
+
+int mirror_rank(const Execution& execution, int ranks) {
+  if (execution.mirror_rank >= ranks)
+    throw Error(ErrorKind::kUsage,
+                cat("mirror.rank = ", execution.mirror_rank, ": the run has ranks 0 to ", ranks - 1));
+  return execution.mirror_rank < 0 ? ranks - 1 : static_cast<int>(execution.mirror_rank);
+}
+
+MirrorOptions mirror_options(const Config& config, std::vector<int> cpus) {
+  const auto given = [](const RunSpec::Input& input) {
+    return input.given() ? std::optional<std::filesystem::path>(input.path) : std::nullopt;
+  };
+  const Execution& execution = config.execution;
+  MirrorOptions options;
+  options.inputs.spec_text = canonical_text(config.spec);
+  options.inputs.model = config.spec.model.path;
+  options.inputs.train = config.spec.train.path;
+  options.inputs.held_out = given(config.spec.held_out);
+  options.inputs.lora_init = given(config.spec.lora_init);
+  options.inputs.threads = static_cast<int>(execution.mirror_threads);
+  options.audits = execution.audits();
+  options.free_run = execution.free_run();
+  options.precision = execution.precision;
+  options.calibration = config.run.calibration.path;
+  options.every = execution.mirror_every;
+  if (execution.mirror_scope == "microbatch")
+    options.share_of_update = std::min(
+        1.0, static_cast<double>(execution.batch_micro) / static_cast<double>(config.spec.batch_global));
+  options.stop_on_mismatch = execution.mirror_on_mismatch == "stop";
+  options.snapshot_every = execution.snapshot_every;
+  options.snapshot_what = execution.snapshot_what;
+  options.observe_every = execution.observe_every;
+  options.inputs.probe = execution.observe_probe;
+  options.cpus = std::move(cpus);
+  return options;
+}
+
+Auditor::Auditor(Communicator& comm, const Execution& execution, RunLog& log, const Weights& weights,
+                 std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder)
+    : comm_(comm),
+      execution_(execution),
+      log_(log),
+      weights_(weights),
+      thread_(std::move(thread)),
+      recorder_(std::move(recorder)),
+      rank_(mirror_rank(execution, comm.size())) {}
+
+void Auditor::begin() {
+  agree(comm_, [&] {
+    if (here()) thread_->wait_until_ready();
+  });
+  exchange(0.0);
+}
+
+void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {
+  auditing_ = execution_.audits() && t % execution_.mirror_every == 0;
+  if (!auditing_) return;
+  std::byte taken{1};
+  if (here()) {
+    if (execution_.mirror_when_behind == "wait") thread_->wait_until_it_can_take();
+    taken = std::byte{thread_->can_take()};
+    if (taken == std::byte{0}) thread_->note_skipped(t);
+  }
+  comm_.broadcast(std::span(&taken, 1), rank_);
+  auditing_ = taken != std::byte{0};
+  if (!auditing_) return;
+  if (execution_.mirror_scope == "microbatch") trainer.watch(n_audits_ % trainer.n_micro_batches(t));
+  if (!here()) return;
+  job_ = {};
+  job_.step = t;
+  job_.steps_before = trainer.steps_made();
+}
+
+void Auditor::before_step(std::int64_t t, Trainer& trainer, const UpdateResult& result) {
+  if (!auditing_) return;
+  if (execution_.mirror_scope == "microbatch") {
+    const WatchedMicroBatch& watched = trainer.watched();
+    double nll = watched.nll;
+    comm_.transfer(std::as_writable_bytes(std::span(&nll, 1)), watched.owner, rank_);
+    comm_.transfer(std::as_writable_bytes(watched.gradient), watched.owner, rank_);
+    if (here()) {
+      job_.scope = AuditScope::kMicroBatch;
+      job_.micro_batch = watched.index;
+      job_.micro_begin = watched.begin;
+      job_.micro_end = watched.end;
+      job_.micro_nll = nll;
+      job_.micro_gradient = in_digest_order(trainer, watched.gradient);
+    }
+  }
+  if (!here()) return;
+  job_.sample_ids.assign(result.sample_ids.begin(), result.sample_ids.end());
+  job_.n_targets = result.n_targets;
+  job_.loss = result.loss;
+  job_.norm = result.grad_norm;
+  job_.clip = result.clip;
+  job_.lr = result.lr;
+  job_.adapter = in_digest_order(trainer, trainer.adapter());
+  job_.m = in_digest_order(trainer, trainer.m());
+  job_.v = in_digest_order(trainer, trainer.v());
+  job_.gradient = in_digest_order(trainer, trainer.gradient());
+  const auto tensor = static_cast<std::size_t>(n_audits_) % weights_.n_tensors();
+  job_.base_tensor = weights_.tensor_name(tensor);
+  job_.base_digest = weights_.memory_digest(tensor);
+  (void)t;
+}
+
+void Auditor::after_step(std::int64_t, Trainer& trainer) {
+  if (auditing_) {
+    ++n_audits_;
+    if (here()) {
+      job_.adapter_after = in_digest_order(trainer, trainer.adapter());
+      job_.m_after = in_digest_order(trainer, trainer.m());
+      job_.v_after = in_digest_order(trainer, trainer.v());
+      thread_->give(std::exchange(job_, {}));
+    }
+    auditing_ = false;
+  }
+  exchange(0.0);
+}
+
+bool Auditor::exchange(double wait_s) {
+  struct Size {
+    std::uint64_t bytes = 0, stop = 0, done = 0;
+  } size;
+  std::vector<std::uint8_t> bytes;
+  agree(comm_, [&] {
+    if (!here()) return;
+    const MirrorThread::Mail mail = thread_->take(wait_s);
+    if (!mail.messages.empty()) {
+      nlohmann::json all = nlohmann::json::array();
+      for (const MirrorMessage& message : mail.messages) all.push_back(nlohmann::json::binary(message));
+      bytes = nlohmann::json::to_cbor(all);
+    }
+    size = {bytes.size(), mail.stop, mail.done};
+  });
+  comm_.broadcast(std::as_writable_bytes(std::span(&size, 1)), rank_);
+  if (size.bytes > 0) {
+    if (comm_.rank() == 0) bytes.resize(size.bytes);
+    comm_.transfer(std::as_writable_bytes(std::span(bytes)), rank_, 0);
+    agree(comm_, [&] {
+      if (!recorder_) return;
+      for (const auto& message : nlohmann::json::from_cbor(bytes)) recorder_->apply(message.get_binary());
+    });
+  }
+  if (size.stop != 0)
+    throw AgreedError(ErrorKind::kDisagreement,
+                      "the mirror disagrees: the last warning says with what, and the update's state is in "
+                      "native.snapshots (tandem audit replays it)",
+                      0);
+  return size.done != 0;
+}
+
+void Auditor::finish() {
+  if (here()) thread_->close();
+  bool told = false;
+  while (!exchange(kLook_s)) {
+    if (!std::exchange(told, true)) log_.line("training has ended; waiting for the mirror");
+    if (!here()) std::this_thread::sleep_for(std::chrono::duration<double>(kLook_s));
+  }
+}
+
+void Auditor::save_after_failure() noexcept {
+  try {
+    if (recorder_) recorder_->publish();
+  } catch (const std::exception&) {
+    // The earlier publication stands.
+  }
+}
+
+}  // namespace tandem
