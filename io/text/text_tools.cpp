@@ -6,6 +6,7 @@
 
 #include "io/text/strict_json.hpp"
 #include "src/base/error.hpp"
+#include "src/base/fault.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -26,7 +27,8 @@ void add_eos_tokens(std::set<std::int32_t>& ids, const std::filesystem::path& fi
 }  // namespace
 
 TextTools read_text_tools(const std::filesystem::path& model_dir, const std::string& template_name) {
-  ChatTemplate chat_template = ChatTemplate::choose(model_dir, template_name);
+  ChatTemplate chat_template =
+      ChatTemplate::choose(model_dir, planted("generic_template") ? "chatml" : template_name);
   Tokenizer tokenizer = Tokenizer::load(model_dir);
   for (const auto token : chat_template.control_tokens())
     if (!tokenizer.added_token(token))

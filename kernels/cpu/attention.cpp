@@ -8,6 +8,7 @@
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/vector_math.hpp"
 #include "kernels/product.hpp"
+#include "src/base/fault.hpp"
 
 namespace tandem {
 
@@ -189,7 +190,8 @@ void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, 
       std::fill_n(dkey.row(t), dim, 0.0f);
       std::fill_n(dvalue.row(t), dim, 0.0f);
     }
-    for (std::int64_t h = g * group; h < (g + 1) * group; ++h) {
+    const std::int64_t heads_of_key = planted("half_shared_projection") ? 1 : group;
+    for (std::int64_t h = g * group; h < g * group + heads_of_key; ++h) {
       const HeadGradients grad{head_of(dq, h, dim, begin, end), dkey, dvalue};
       for (std::int64_t q0 = 0; q0 < end - begin; q0 += kQueries)
         backward_block(ctx.scratch(omp_get_thread_num()), grad, head_of(do_, h, dim, begin, end),

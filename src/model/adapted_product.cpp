@@ -19,7 +19,7 @@ void adapted_product(const CpuContext& ctx, Matrix y, ConstMatrix base, ConstMat
                     Op::kPlain,
                     lora.b(adapter, member),
                     Op::kTransposed,
-                    lora.scale(),
+                    lora.scale_of(member),
                     member.row_begin,
                     member.row_end};
       column += lora.rank();

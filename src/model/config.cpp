@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "src/base/error.hpp"
+#include "src/base/fault.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -89,7 +90,7 @@ void refuse_other_arithmetic(const Reader& in) {
 
 // Old configurations have rope_theta and rope_scaling; new ones both in rope_parameters.
 void read_rope(const Reader& in, ModelConfig& config) {
-  config.rope_theta = in.positive("rope_theta", 1e4);
+  config.rope_theta = in.positive(planted("unread_theta") ? "rope_base" : "rope_theta", 1e4);
   const char* key = in.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!in.has(key)) return;
   if (in.has("rope_parameters") && in.has("rope_scaling"))

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "src/base/error.hpp"
+#include "src/base/fault.hpp"
 #include "src/base/random.hpp"
 #include "src/base/text.hpp"
 
@@ -82,6 +83,11 @@ Matrix LoraLayout::b(std::span<float> flat, const LoraGroup::Member& member) con
 }
 ConstMatrix LoraLayout::b(std::span<const float> flat, const LoraGroup::Member& member) const {
   return {flat.data() + member.b_offset, member.row_end - member.row_begin, rank_};
+}
+
+float LoraLayout::scale_of(const LoraGroup::Member& member) const {
+  if (planted("wrong_alpha") && member.module.ends_with("layers.1.mlp.down_proj")) return 1.001f * scale_;
+  return scale_;
 }
 
 std::vector<std::span<const float>> LoraLayout::spans(std::span<const float> flat) const {

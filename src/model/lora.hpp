@@ -44,7 +44,9 @@ class LoraLayout {
              const std::vector<std::string>& targets);
 
   std::int64_t rank() const { return rank_; }
-  float scale() const { return scale_; }       // s, rounded to float32
+  float scale() const { return scale_; }  // s, rounded to float32
+  // The scale of one module: s, unless a fault is planted.
+  float scale_of(const LoraGroup::Member& member) const;
   std::int64_t size() const { return size_; }  // elements of a flat array
   // In digest order: byte order of the names (SPEC.md, "Digests").
   const std::vector<LoraTensor>& tensors() const { return tensors_; }

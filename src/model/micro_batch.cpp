@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "src/base/fault.hpp"
 #include "src/base/random.hpp"
 
 namespace tandem {
@@ -25,10 +26,11 @@ void MicroBatch::pack(const SampleSet& samples, std::span<const std::int64_t> in
       position.push_back(static_cast<std::int32_t>(p));
       if (p == 0 || !marks[p]) continue;
       scored_row.push_back(begin + static_cast<std::int32_t>(p) - 1);
-      target.push_back(tokens[p]);
+      target.push_back(tokens[planted("shifted_labels") && p + 1 < tokens.size() ? p + 1 : p]);
     }
     sample_begin.push_back(static_cast<std::int32_t>(ids.size()));
   }
+  if (planted("leaking_packing")) sample_begin = {0, sample_begin.back()};
 }
 
 void MicroBatch::all_positions(std::span<const std::int32_t> tokens) {

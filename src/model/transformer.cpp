@@ -10,6 +10,7 @@
 #include "kernels/product.hpp"
 #include "kernels/rms_norm.hpp"
 #include "kernels/swiglu.hpp"
+#include "src/base/fault.hpp"
 #include "src/model/adapted_product.hpp"
 
 namespace tandem {
@@ -35,7 +36,7 @@ Transformer::Transformer(const CpuContext& ctx, const ModelConfig& config, const
       limits_(limits),
       dropout_(dropout),
       shape_(config),
-      eps_(static_cast<float>(config.rms_eps)),
+      eps_(planted("wrong_norm_eps") ? 1e-5f : static_cast<float>(config.rms_eps)),
       lowest_(std::numeric_limits<std::int64_t>::max()),
       widest_u_(0) {
   dropout_streams_.resize(static_cast<std::size_t>(config.n_layers));
@@ -343,11 +344,14 @@ void Transformer::linear_backward(const Pass& pass, std::int64_t l, Group group,
   std::array<ProductTerm, 3> terms;
   for (std::int64_t m = 0; m < n; ++m) {
     const LoraGroup::Member& member = lora.members[static_cast<std::size_t>(m)];
+    const float scale = lora_.scale_of(member);
     const ConstMatrix dy_m = dy.col_range(member.row_begin, member.row_end);
-    terms[static_cast<std::size_t>(m)] = {
-        dy_m, Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain, lora_.scale(), m * r, (m + 1) * r};
+    terms[static_cast<std::size_t>(m)] = {dy_m,  Op::kPlain, lora_.b(pass.adapter, member), Op::kPlain, scale,
+                                          m * r, (m + 1) * r};
+    // Read as if its rows lay one behind the other.
+    const ConstMatrix dy_b = planted("ignored_stride") ? ConstMatrix(dy_m.data, dy_m.rows, dy_m.cols) : dy_m;
     product(ctx_, lora_.b(pass.grad, member), {},
-            {{dy_m, Op::kTransposed, u.col_range(m * r, (m + 1) * r), Op::kPlain, lora_.scale()}});
+            {{dy_b, Op::kTransposed, u.col_range(m * r, (m + 1) * r), Op::kPlain, scale}});
   }
   if (n > 0) product(ctx_, du, {}, std::span<const ProductTerm>(terms.data(), static_cast<std::size_t>(n)));
   const bool dropping = n > 0 && drops(pass), below = depth(l, group) > lowest_;

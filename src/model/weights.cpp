@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "src/base/error.hpp"
+#include "src/base/fault.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
 
@@ -36,6 +38,13 @@ LoadRow read_tensor(const ModelTensors& tensors, const std::string& name,
       name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
   drop_pages(record);
   return row;
+}
+
+// A planted fault: a square tensor taken for one stored by columns.
+void transpose(std::span<float> square, std::int64_t n) {
+  const Matrix m(square.data(), n, n);
+  for (std::int64_t r = 0; r < n; ++r)
+    for (std::int64_t c = 0; c < r; ++c) std::swap(m.row(r)[c], m.row(c)[r]);
 }
 
 // Takes a tied model's stored head, which nothing reads, as part of the model.
@@ -118,6 +127,8 @@ void Weights::load(const ModelTensors& tensors) {
   std::set<std::string> used;
   for (const Place& place : places_) {
     load_rows_.push_back(read_tensor(tensors, place.name, place.shape, place.data));
+    if (planted("transposed_tensor") && place.name.ends_with("layers.0.self_attn.o_proj.weight"))
+      transpose(place.data, place.shape[0]);
     used.insert(place.name);
   }
   for (const std::string& name : tensors.names()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -11,6 +12,7 @@
 #include "kernels/adamw.hpp"
 #include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
+#include "src/base/fault.hpp"
 #include "src/base/text.hpp"
 #include "src/train/adapter_norms.hpp"
 #include "src/train/batch_limits.hpp"
@@ -86,6 +88,10 @@ void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samp
   micro_batch_.pack(train_, samples, t);
   if (micro_batch_.n_scored() == 0) return;
   model_.gradient(p_, micro_batch_, nll_, gradient_);
+  if (planted("flipped_bit") && strikes(comm_.rank(), t)) {
+    float& g = gradient_[static_cast<std::size_t>(lora_.tensors().back().offset)];
+    g = std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) ^ 1u << 24);
+  }
   const double nll = nll_sum();
   if (!std::isfinite(nll))
     throw Error(ErrorKind::kInternal, cat("the loss is not finite: ", where(t, samples)));
@@ -119,6 +125,8 @@ void Trainer::keep_watched(bool scored) {
 
 UpdateResult Trainer::compute_gradient(std::int64_t t) {
   UpdateResult result;
+  if (planted("lost_moments") && strikes(comm_.rank(), t))  // as after a resume that reads the weights alone
+    for (const std::span<float> moments : {m_, v_}) std::fill(moments.begin(), moments.end(), 0.0f);
   result.lr = learning_rate(spec_, t);
   result.sample_ids = order_.batch(t);
   const std::int64_t micro = execution_.batch_micro, n = static_cast<std::int64_t>(result.sample_ids.size());
@@ -128,6 +136,7 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
     AddendCounter addends;
     for (std::size_t j = 0; j < owner_.size(); ++j) {
       if (owner_[j] != comm_.rank()) continue;
+      if (planted("dropped_rank") && strikes(comm_.rank(), t)) continue;
       if (addends.full()) {
         if (exact_sum_carry(sum_, comm_.size(), ctx_.threads).too_large >= 0)
           throw Error(ErrorKind::kInternal, cat("the gradient's sum is too large: update ", t));
@@ -187,9 +196,10 @@ void Trainer::step(std::int64_t t, UpdateResult& result, bool observed) {
   if (observed) std::copy(p_.begin(), p_.end(), before_.begin());
   if (result.n_targets > 0) {
     ++steps_made_;
-    adamw(ctx_, p_, m_, v_, gradient_,
-          {result.lr, spec_.optim_beta1, spec_.optim_beta2, spec_.optim_eps, spec_.optim_weight_decay,
-           result.clip, steps_made_});
+    adamw(
+        ctx_, p_, m_, v_, gradient_,
+        {result.lr, spec_.optim_beta1, spec_.optim_beta2, planted("wrong_adam_eps") ? 1e-6 : spec_.optim_eps,
+         spec_.optim_weight_decay, result.clip, steps_made_});
   }
   if (observed) change_norms(ctx_, update_norms_, lora_, p_, before_);
   result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
@@ -225,8 +235,9 @@ EvalResult Trainer::evaluate(bool with_adapter) {
                             .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
       PassObserver* const observer =
           probe ? probe->watch(static_cast<std::int64_t>(j), micro_batch_) : nullptr;
-      model_.evaluate(with_adapter ? std::span<const float>(p_) : std::span<const float>(), micro_batch_,
-                      nll_, observer);
+      model_.evaluate(with_adapter && !planted("eval_without_adapter") ? std::span<const float>(p_)
+                                                                       : std::span<const float>(),
+                      micro_batch_, nll_, observer);
       if (observer) probe->take_nll(nll_);
       const double nll = nll_sum();
       if (!exact_sum_add(sum, 0, nll))
