@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "src/audit/tensor_difference.hpp"
@@ -76,6 +77,19 @@ std::string ids_text(std::span<const std::int64_t> ids) {
   return ids.size() > 8 ? text + " ..." : text;
 }
 
+// Keys by which two configurations differ, "" for none. The longest text that the model was made for is no
+// part of what is computed.
+std::string differing_keys(const std::string& native, const std::string& own) {
+  const auto a = nlohmann::json::parse(native, nullptr, false), b = nlohmann::json::parse(own);
+  if (!a.is_object()) return "native's is no JSON object";
+  std::string keys;
+  for (const auto& [key, value] : b.items())
+    if (key != "max_position_embeddings" && (!a.contains(key) || a[key] != value))
+      keys += cat(keys.empty() ? "" : ", ", key, " ", a.value(key, nlohmann::json()).dump(),
+                  ", by the mirror ", value.dump());
+  return keys;
+}
+
 struct Check {
   const mirror::Mirror& mirror;
   const UpdateJob& job;
@@ -84,23 +98,60 @@ struct Check {
   AuditOutcome out = {};
   Faults faults = {};
 
-  void inputs() {
+  // False where the samples are none of the training set's: nothing can be computed of them.
+  bool inputs() {
+    const auto& samples = mirror.training_samples();
     const std::vector<std::int64_t> own = mirror.batch(job.step);
     if (own != job.sample_ids)
       faults.add(Verdict::kExact,
                  cat("the batch is samples ", ids_text(job.sample_ids), ", by the spec ", ids_text(own)));
-    std::int64_t count = 0;
-    for (const std::int64_t id : job.sample_ids)
-      count += mirror.training_samples().at(static_cast<std::size_t>(id)).n_targets;
+    std::int64_t count = 0, differ = 0;
+    std::string text;
+    for (std::size_t i = 0; i < job.sample_ids.size(); ++i) {
+      const std::int64_t id = job.sample_ids[i];
+      if (id < 0 || id >= static_cast<std::int64_t>(samples.size())) return false;
+      const mirror::RenderedSample& sample = samples[static_cast<std::size_t>(id)];
+      count += sample.n_targets;
+      if (i < job.sample_digests.size() && job.sample_digests[i] != sample.digest && differ++ == 0)
+        text = cat("sample ", id, " (line ", sample.line,
+                   ") has other token ids or target marks than by the mirror");
+    }
+    if (differ > 1) text += cat(" (and ", differ - 1, " more samples)");
+    if (differ > 0) faults.add(Verdict::kExact, text);
     if (count != job.n_targets)
       faults.add(Verdict::kExact, cat(job.n_targets, " target tokens, by the spec ", count));
     const double lr = mirror.lr(job.step);
     if (!within_ulps(lr, job.lr, kDoubleUlps))
       faults.add(Verdict::kBound, cat("learning rate ", job.lr, ", by the spec ", lr));
-    if (job.base_tensor.empty()) return;
+    if (!job.config.empty())
+      if (const std::string keys = differing_keys(job.config, mirror.config_echo()); !keys.empty())
+        faults.add(Verdict::kExact, cat("the model's configuration was read otherwise: ", keys));
+    if (job.base_tensor.empty()) return true;
     if (const std::string own_digest = mirror.load(job.base_tensor).memory_digest;
         own_digest != job.base_digest)
       faults.add(Verdict::kExact, cat("base tensor ", job.base_tensor, " in memory is not the model's"));
+    return true;
+  }
+
+  // What an update starts from is what the one before left, and the first one's what the spec says.
+  void state() {
+    if (!job.state_kept)
+      faults.add(Verdict::kExact, "adapter or moments are not what the update before left");
+    const auto all_zero = [](const FlatTensors& flat) {
+      return std::all_of(flat.begin(), flat.end(), [](float x) { return x == 0.0f; });
+    };
+    if (job.steps_before > 0 && all_zero(job.m) && all_zero(job.v))
+      faults.add(Verdict::kExact, cat("all moments are zero after ", job.steps_before, " optimiser steps"));
+    if (job.step > 1) return;
+    if (!all_zero(job.m) || !all_zero(job.v))
+      faults.add(Verdict::kExact, "moments are not zero before the first update");
+    const mirror::AdapterState first = mirror.initial();
+    const auto spans = cut(job.adapter, tensors);
+    for (std::size_t p = 0; p < tensors.size(); ++p)
+      for (std::size_t i = 0; i < spans[p].size(); ++i)
+        if (spans[p][i] != static_cast<float>(first.adapter[p][i]))
+          return faults.add(Verdict::kExact,
+                            cat("the first adapter is not the spec's: ", tensors[p].name, " differs"));
   }
 
   void gradient() {
@@ -150,12 +201,13 @@ struct Check {
       const TensorDifference difference = tensor_difference(spans[p], reference[p], floors.of(p));
       const double limit = limit_of(p, difference.norm + floors.of(p), batch.term_squares[p]);
       out.bound[p] = limit;
-      const double d = difference.relative_error, off = std::abs(difference.projection - 1);
+      const double d = difference.relative_error, off = difference.bias(floors.of(p));
       out.relative_error.push_back(d);
       out.projection.push_back(difference.projection);
       norm_square += difference.norm * difference.norm;
       allowed_square += std::pow(limit * (difference.norm + floors.of(p)), 2);
-      if ((difference.norm == 0.0) != difference.all_zero) {
+      // Rounding, too, makes zero of next to nothing, or the reverse.
+      if ((difference.norm == 0.0) != difference.all_zero && !(d <= limit)) {
         if (zeros++ == 0)
           zero_text =
               cat(tensors[p].name, ": its gradient is ", difference.all_zero ? "exactly zero" : "not zero",
@@ -168,8 +220,9 @@ struct Check {
       }
       // Rounding errors are nearly orthogonal to the gradient: by chance s - 1 is about d / sqrt(n).
       // Errors that all elements share show here as far as d may show them.
-      const double chance = 6 * d / std::sqrt(static_cast<double>(spans[p].size())) +
-                            thresholds.bias[p] * limit / thresholds.relative_error[p];
+      const double shared =
+          thresholds.bias[p] > 0.0 ? thresholds.bias[p] / thresholds.relative_error[p] : 0.0;
+      const double chance = 6 * d / std::sqrt(static_cast<double>(spans[p].size())) + shared * limit;
       if (!(off <= chance) && ++scaled > 0 && !(off / chance <= worst_scaled)) {
         worst_scaled = off / chance;
         scaled_text = cat(tensors[p].name, ": gradient is the mirror's times ", difference.projection,
@@ -265,10 +318,14 @@ AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, co
   check.out.scope = job.scope;
   check.out.micro_batch = job.micro_batch;
   check.out.bound = thresholds.relative_error;
-  check.inputs();
-  check.gradient();
-  check.norm_and_clip();
-  if (!job.adapter_after.empty()) check.optimiser();
+  if (check.inputs()) {
+    check.state();
+    check.gradient();
+    check.norm_and_clip();
+    if (!job.adapter_after.empty()) check.optimiser();
+  } else {
+    check.out.loss_error = check.out.norm_error = kNotComputed;
+  }
   check.out.verdict = check.faults.verdict();
   check.out.note = check.faults.note();
   check.out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

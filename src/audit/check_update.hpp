@@ -1,5 +1,6 @@
 // The verdict on one update: native's numbers against the mirror's (DESIGN, "Observations").
-//  EXACT: sample ids, counts, zeros, base weights in memory.
+//  EXACT: sample ids, samples, counts, zeros, the model's configuration, base weights in memory, what adapter
+//  and moments the update starts from.
 //  BOUND: what follows from native's own numbers by a few operations: norm, clip, learning rate, AdamW's
 //  step. CALIBRATED: loss and gradient, by thresholds.
 #pragma once

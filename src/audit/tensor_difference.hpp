@@ -16,6 +16,10 @@ struct TensorDifference {
   double projection = 1.0;      // s = <g, g*> / <g*, g*>; 1 where g* is zero
   double norm = 0.0;            // |g*|
   bool all_zero = true;         // g is exactly zero
+  // |s - 1|, which has no meaning where the floor stands for the norm: so at most d.
+  double bias(double floor) const {
+    return norm > 0.0 ? std::abs(projection - 1) * norm / (norm + floor) : 0.0;
+  }
 };
 
 template <class Values>

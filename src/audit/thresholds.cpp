@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 5;
+constexpr int kVersion = 6;
 constexpr std::uint64_t kSeed = 0x7461'6e64'656d'0001;
 
 // Of the first update's samples, the one of median length among those with something to score.
@@ -130,7 +130,7 @@ Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
         found.term_error[p] = std::max(found.term_error[p], Thresholds::kMargin * difference.relative_error *
                                                                 (difference.norm + floors.of(p)) /
                                                                 std::sqrt(exact.term_squares[p]));
-      bias_squares[p] += std::pow(difference.projection - 1, 2) / Thresholds::kDraws;
+      bias_squares[p] += std::pow(difference.bias(floors.of(p)), 2) / Thresholds::kDraws;
     }
     found.loss =
         std::max(found.loss, Thresholds::kMargin * std::abs(rounded.nll_sum - exact.nll_sum) / exact.nll_sum);

@@ -18,7 +18,8 @@ struct UpdateJob {
   std::int64_t steps_before = 0;  // optimiser steps made before it
 
   // What native says of it.
-  std::vector<std::int64_t> sample_ids;  // of the global batch, in order
+  std::vector<std::int64_t> sample_ids;     // of the global batch, in order
+  std::vector<std::string> sample_digests;  // theirs (SPEC.md, "Digests"); empty: not known
   std::int64_t n_targets = 0;
   double loss = 0.0, norm = 0.0, clip = 1.0, lr = 0.0;
   FlatTensors adapter, m, v;                    // before the step
@@ -31,6 +32,12 @@ struct UpdateJob {
   std::int64_t micro_begin = 0, micro_end = 0;  // its samples: positions in sample_ids
   double micro_nll = 0.0;
   FlatTensors micro_gradient;
+
+  // False: adapter or moments before this update lack the bits that the update before left; true too where
+  // that is not known.
+  bool state_kept = true;
+
+  std::string config;  // the model's configuration as native read it (/load/config); "": not known
 
   // A base tensor as it lies in native's memory; "" where none is looked at.
   std::string base_tensor, base_digest;

@@ -86,7 +86,29 @@ UpdateJob update_of(const Trajectory& run, const fs::path& snapshot) {
   job.m = flat(snapshot, "m", names);
   job.v = flat(snapshot, "v", names);
   job.gradient = flat(snapshot, "gradient", names);
+  if (run.load) job.config = run.load->config;
+  if (run.render)
+    for (const std::int64_t id : job.sample_ids)
+      job.sample_digests.push_back(id < run.render->n_train ? run.render->digest[static_cast<std::size_t>(id)]
+                                                            : "");
   return job;
+}
+
+// What is compared element by element must be of one shape.
+void check_adapter(const Trajectory& run, const UpdateJob& update, const mirror::Mirror& mirror) {
+  std::vector<std::string> names;
+  std::size_t n = 0;
+  for (const auto& tensor : mirror.adapter_tensors()) {
+    names.push_back(tensor.name);
+    n += static_cast<std::size_t>(tensor.rows * tensor.columns);
+  }
+  bool fits = names == run.adapter->names;
+  for (const FlatTensors* flat : {&update.adapter, &update.m, &update.v, &update.gradient})
+    fits = fits && flat->size() == n;
+  if (!fits)
+    throw Error(
+        ErrorKind::kInput,
+        cat(run.path.string(), ": its adapter or its snapshots' is not the one that its spec asks for"));
 }
 
 std::string precision_of(const Trajectory& run) {
@@ -146,6 +168,7 @@ int audit_command(const AuditJob& job, std::ostream& out) {
   inputs.lora_init = optional_path(run, job.lora_init, "lora.init");
   inputs.threads = job.threads;
   const mirror::Mirror mirror(inputs);
+  check_adapter(run, update, mirror);
   const Thresholds thresholds = calibrate(mirror, precision_of(run), job.calibration);
   const AuditOutcome outcome = check_update(mirror, update, thresholds);
   job.json ? write_json(outcome, run, out) : write_text(outcome, run, out);

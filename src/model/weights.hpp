@@ -36,6 +36,7 @@ class Weights {
   // it differs from the embedding). Throws kInput: file and tensor.
   void load(const ModelTensors& tensors);
 
+  const ModelConfig& config() const { return config_; }
   ConstMatrix embedding() const { return embedding_; }  // [V, C]
   ConstMatrix head() const { return head_; }            // [V, C]; the embedding itself where tied
   std::span<const float> final_norm() const { return final_norm_; }

@@ -1,10 +1,12 @@
 #include "src/train/auditor.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 
@@ -79,7 +81,7 @@ void Auditor::begin() {
 }
 
 void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {
-  auditing_ = execution_.audits() && t % execution_.mirror_every == 0;
+  auditing_ = audited(t);
   if (!auditing_) return;
   std::byte taken{1};
   if (here()) {
@@ -115,6 +117,10 @@ void Auditor::before_step(std::int64_t t, Trainer& trainer, const UpdateResult& 
   }
   if (!here()) return;
   job_.sample_ids.assign(result.sample_ids.begin(), result.sample_ids.end());
+  for (const std::int64_t id : result.sample_ids)
+    job_.sample_digests.push_back(trainer.training_samples().digest(id));
+  job_.config = weights_.config().echo();
+  job_.state_kept = !left_ || *left_ == state_checksums(trainer);
   job_.n_targets = result.n_targets;
   job_.loss = result.loss;
   job_.norm = result.grad_norm;
@@ -130,7 +136,14 @@ void Auditor::before_step(std::int64_t t, Trainer& trainer, const UpdateResult& 
   (void)t;
 }
 
-void Auditor::after_step(std::int64_t, Trainer& trainer) {
+std::array<std::uint64_t, 3> Auditor::state_checksums(const Trainer& trainer) const {
+  const auto sum = [&](std::span<const float> flat) {
+    return adapter_checksum(trainer.lora().spans(flat), trainer.threads());
+  };
+  return {sum(trainer.adapter()), sum(trainer.m()), sum(trainer.v())};
+}
+
+void Auditor::after_step(std::int64_t t, Trainer& trainer) {
   if (auditing_) {
     ++n_audits_;
     if (here()) {
@@ -141,7 +154,20 @@ void Auditor::after_step(std::int64_t, Trainer& trainer) {
     }
     auditing_ = false;
   }
+  left_.reset();
+  if (here() && audited(t + 1)) left_ = state_checksums(trainer);
   exchange(0.0);
+}
+
+void Auditor::after_evaluation(std::int64_t t, double nll_sum, double nll_sum_off, Trainer& trainer) {
+  if (nll_sum != nll_sum_off) return;
+  const auto norms = trainer.ba_norms();
+  if (std::all_of(norms.begin(), norms.end(), [](double norm) { return norm == 0.0; })) return;
+  const std::string text =
+      cat("evaluation after update ", t,
+          ": the held-out loss is, to the bit, that without the adapter, which is not zero");
+  if (execution_.mirror_on_mismatch == "stop") throw AgreedError(ErrorKind::kDisagreement, text, 0);
+  log_.warning(text);
 }
 
 bool Auditor::exchange(double wait_s) {

@@ -3,8 +3,10 @@
 // number of training.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.hpp"
@@ -35,6 +37,9 @@ class Auditor {
   void before_gradient(std::int64_t t, Trainer& trainer);
   void before_step(std::int64_t t, Trainer& trainer, const UpdateResult& result);
   void after_step(std::int64_t t, Trainer& trainer);
+  // Of an evaluation: the nll sums with the adapter and, at the beginning, without it. Equal to the bit while
+  // the adapter is not zero, they say that the adapter took no part: EXACT.
+  void after_evaluation(std::int64_t t, double nll_sum, double nll_sum_off, Trainer& trainer);
   // The mirror ends its work; what it still has to say is recorded. Throws AgreedError(kDisagreement) where a
   // mismatch ends the run, as after_step does.
   void finish();
@@ -43,6 +48,9 @@ class Auditor {
 
  private:
   bool here() const { return comm_.rank() == rank_; }
+  bool audited(std::int64_t t) const { return execution_.audits() && t % execution_.mirror_every == 0; }
+  // Of adapter, m and v.
+  std::array<std::uint64_t, 3> state_checksums(const Trainer& trainer) const;
   // True once the mirror has nothing left to do.
   bool exchange(double wait_s);
 
@@ -56,6 +64,7 @@ class Auditor {
   bool auditing_ = false;      // the update under way
   std::int64_t n_audits_ = 0;  // begun so far: which micro-batch and base tensor are next
   UpdateJob job_;              // on the mirror's rank
+  std::optional<std::array<std::uint64_t, 3>> left_;  // there: of the state that the update before left
 };
 
 }  // namespace tandem

@@ -30,10 +30,9 @@ Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog&
 
 RunSummary Loop::run() {
   const std::int64_t last = config_.spec.train_updates;
-  double off_before = 0.0;
   if (evaluates_) {
-    off_before = trainer_.evaluate(false).loss();
-    if (recorder_) recorder_->loss_adapter_off(off_before, std::nan(""));
+    off_ = trainer_.evaluate(false);
+    if (recorder_) recorder_->loss_adapter_off(off_.loss(), std::nan(""));
     evaluate(0);
   }
   for (std::int64_t t = 1; t <= last; ++t) {
@@ -42,7 +41,7 @@ RunSummary Loop::run() {
   }
   if (evaluates_) {
     const double off_after = trainer_.evaluate(false).loss();
-    if (recorder_) recorder_->loss_adapter_off(off_before, off_after);
+    if (recorder_) recorder_->loss_adapter_off(off_.loss(), off_after);
   } else if (recorder_) {
     recorder_->save_adapter(trainer_);
   }
@@ -101,6 +100,7 @@ void Loop::evaluate(std::int64_t t) {
                           static_cast<long long>(result.n_tokens), seconds)));
   if (!summary_.loss_before) summary_.loss_before = result.loss();
   summary_.loss_after = result.loss();
+  if (auditor_) auditor_->after_evaluation(t, result.nll_sum, off_.nll_sum, trainer_);
 }
 
 }  // namespace tandem

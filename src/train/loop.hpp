@@ -38,6 +38,7 @@ class Loop {
   Recorder* recorder_;
   Auditor* auditor_;
   bool evaluates_;
+  EvalResult off_;  // without the adapter, at the beginning
   RunSummary summary_;
 };
 

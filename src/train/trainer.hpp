@@ -70,9 +70,12 @@ class Trainer {
   const WatchedMicroBatch& watched() const { return watched_; }
   std::int64_t n_micro_batches(std::int64_t t);
   const LoraLayout& lora() const { return lora_; }
+  const SampleSet& training_samples() const { return train_; }
 
   std::int64_t steps_made() const { return steps_made_; }
   std::span<float> adapter() { return p_; }
+  std::span<const float> adapter() const { return p_; }
+  int threads() const { return ctx_.threads; }
   std::span<const float> m() const { return m_; }
   std::span<const float> v() const { return v_; }
   std::span<const float> gradient() const { return gradient_; }           // divided by the count, not clipped
