@@ -47,6 +47,9 @@ class Faults {
   std::string notes_[4];
 };
 
+// NaN is the worst of all.
+bool worse(double error, double worst) { return std::isnan(error) || error > worst; }
+
 bool within_ulps(double a, double b, double ulps) {
   return std::abs(a - b) <=
          ulps * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b));
@@ -214,7 +217,7 @@ struct Check {
                   ", by the mirror it is ", difference.all_zero ? "not" : "exactly zero");
         continue;
       }
-      if (!(d <= limit) && ++far > 0 && !(d / limit <= worst_far)) {
+      if (!(d <= limit) && ++far > 0 && worse(d / limit, worst_far)) {
         worst_far = d / limit;
         far_text = cat(tensors[p].name, ": gradient's relative error ", d, " above ", limit);
       }
@@ -223,7 +226,7 @@ struct Check {
       const double shared =
           thresholds.bias[p] > 0.0 ? thresholds.bias[p] / thresholds.relative_error[p] : 0.0;
       const double chance = 6 * d / std::sqrt(static_cast<double>(spans[p].size())) + shared * limit;
-      if (!(off <= chance) && ++scaled > 0 && !(off / chance <= worst_scaled)) {
+      if (!(off <= chance) && ++scaled > 0 && worse(off / chance, worst_scaled)) {
         worst_scaled = off / chance;
         scaled_text = cat(tensors[p].name, ": gradient is the mirror's times ", difference.projection,
                           ", by chance within ", chance, " of 1");
@@ -274,7 +277,7 @@ struct Check {
       const auto look = [&](double found, double reference, double size) {
         // Beside it float32 has no normal numbers.
         const double error = std::abs(found - reference) / (size + 0x1p-126);
-        if (!(error <= largest)) largest = error;
+        if (worse(error, largest)) largest = error;
       };
       for (std::size_t i = 0; i < p[k].size(); ++i) {
         look(p[k][i], state.adapter[k][i],
@@ -283,7 +286,7 @@ struct Check {
         look(v[k][i], state.v[k][i], state.v[k][i]);
       }
       out.optimizer_error.push_back(largest);
-      if (!(largest <= kStepUnits * kU) && ++count > 0 && !(largest <= worst)) {
+      if (!(largest <= kStepUnits * kU) && ++count > 0 && worse(largest, worst)) {
         worst = largest;
         text = cat(tensors[k].name, ": AdamW's step is off by ", largest, " of its size, at most ",
                    kStepUnits * kU);

@@ -10,6 +10,19 @@
 
 namespace tandem {
 
+namespace {
+
+MirrorMessage skipped_message(std::int64_t step) {
+  AuditOutcome outcome;
+  outcome.step = step;
+  outcome.loss_error = outcome.norm_error = std::nan("");
+  outcome.verdict = Verdict::kSkipped;
+  outcome.note = "the mirror was behind";
+  return audit_message(outcome, nullptr);
+}
+
+}  // namespace
+
 MirrorThread::MirrorThread(MirrorOptions options) : options_(std::move(options)) {
   options_.inputs.cancelled = &given_up_;
   thread_ = std::thread([this] { run(); });
@@ -78,6 +91,8 @@ void MirrorThread::audit(const mirror::Mirror& mirror, const UpdateJob& job) {
   const bool ends = policy_.ends_with(outcome.verdict);
   const std::lock_guard lock(mutex_);
   working_ = false;
+  for (const std::int64_t step : std::exchange(skipped_after_work_, {}))
+    messages_.push_back(skipped_message(step));
   stop_ = stop_ || (ends && options_.stop_on_mismatch);
   changed_.notify_all();
 }
@@ -114,7 +129,8 @@ std::optional<UpdateJob> MirrorThread::next_job(bool wait) {
   std::unique_lock lock(mutex_);
   if (wait) changed_.wait(lock, [&] { return !jobs_.empty() || closed_ || given_up_; });
   if (jobs_.empty()) return std::nullopt;
-  UpdateJob job = std::move(jobs_.front());
+  UpdateJob job = std::move(jobs_.front().job);
+  skipped_after_work_ = std::move(jobs_.front().skipped_after);
   jobs_.pop_front();
   working_ = true;
   changed_.notify_all();
@@ -139,21 +155,20 @@ void MirrorThread::wait_until_it_can_take() {
 
 void MirrorThread::give(UpdateJob job) {
   const std::lock_guard lock(mutex_);
-  jobs_.push_back(std::move(job));
+  jobs_.push_back({std::move(job), {}});
   most_waiting_ = std::max(most_waiting_, jobs_.size() + (working_ ? 1 : 0));
   changed_.notify_all();
 }
 
 void MirrorThread::note_skipped(std::int64_t step) {
-  AuditOutcome outcome;
-  outcome.step = step;
-  outcome.loss_error = outcome.norm_error = std::nan("");
-  outcome.verdict = Verdict::kSkipped;
-  outcome.note = "the mirror was behind";
-  MirrorMessage message = audit_message(outcome, nullptr);
   const std::lock_guard lock(mutex_);
   ++skipped_;
-  messages_.push_back(std::move(message));
+  if (!jobs_.empty())
+    jobs_.back().skipped_after.push_back(step);
+  else if (working_)
+    skipped_after_work_.push_back(step);
+  else
+    messages_.push_back(skipped_message(step));
 }
 
 void MirrorThread::close() {

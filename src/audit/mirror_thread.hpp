@@ -83,7 +83,13 @@ class MirrorThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<UpdateJob> jobs_;
+  // Messages go out in the order of updates: one that was skipped waits for the audits before it.
+  struct Waiting {
+    UpdateJob job;
+    std::vector<std::int64_t> skipped_after;
+  };
+  std::deque<Waiting> jobs_;
+  std::vector<std::int64_t> skipped_after_work_;
   std::vector<MirrorMessage> messages_;
   std::exception_ptr failure_;
   bool ready_ = false, working_ = false, closed_ = false, stop_ = false, done_ = false;

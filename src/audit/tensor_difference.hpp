@@ -35,7 +35,7 @@ TensorDifference tensor_difference(const Values& found, const std::vector<double
     result.all_zero = result.all_zero && g == 0.0;
   }
   result.norm = std::sqrt(square);
-  if (error > 0.0) result.relative_error = std::sqrt(error) / (result.norm + floor);
+  if (error != 0.0) result.relative_error = std::sqrt(error) / (result.norm + floor);
   if (square > 0.0) result.projection = product / square;
   return result;
 }
