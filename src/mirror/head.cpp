@@ -67,7 +67,7 @@ Var head_nll(Var x, const FrozenMatrix& head, const std::vector<std::int64_t>& t
     perturbation->apply_sized(denominators_rounded, denominators_rounded.cwiseAbs(),
                               perturbation->next_key());
   const Column denominators = denominators_rounded;
-  const auto derivative = [&tape, x, &head, targets, denominators, logits_of](const Matrix& g) {
+  const auto derivative = [&tape, x, &head, targets, denominators, logits_of](const Matrix& g, Var) {
     Matrix dx = Matrix::Zero(x.rows(), x.cols());
     visit_blocks(head, [&](Index first, const Matrix& w) {
       const Matrix logits = logits_of(x.value(), w, first);
@@ -81,7 +81,7 @@ Var head_nll(Var x, const FrozenMatrix& head, const std::vector<std::int64_t>& t
     });
     tape.add_gradient(x, std::move(dx));
   };
-  return tape.record(denominators - target_logits, {x}, {x}, false, [derivative](Var) { return derivative; });
+  return tape.record(denominators - target_logits, {x}, {{x}}, derivative);
 }
 
 void visit_logits(const Matrix& x, const FrozenMatrix& head, const VisitLogits& visit) {

@@ -71,24 +71,20 @@ Var Tape::variable(Matrix value) {
   return add(std::move(node));
 }
 
-Var Tape::record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved,
-                 bool saves_result, std::function<Backward(Var result)> backward, Rounds rounds) {
+Var Tape::record(Matrix value, const std::vector<Var>& inputs, const Saves& saves, Backward backward,
+                 Rounds rounds) {
   if (perturbation_ && rounds == Rounds::kYes)
     perturbation_->apply(value, perturbation_->next_key(), value.cols());
   Node node;
   node.value = std::move(value);
   node.rounds = rounds;
   for (const Var input : inputs) node.wants_gradient |= wants_gradient(input);
-  for (const Var v : saved) node.saved.push_back({v.index_, at(v).version});
-  const Var result = add(std::move(node));
-  Node& placed = nodes_.back();
-  if (!placed.wants_gradient) {
-    placed.saved.clear();
-    return result;
+  if (node.wants_gradient) {
+    for (const Var v : saves.inputs) node.saved.push_back({v.index_, at(v).version});
+    if (saves.result) node.saved.push_back({nodes_.size(), node.version});
+    node.backward = std::move(backward);
   }
-  if (saves_result) placed.saved.push_back({result.index_, 0});
-  placed.backward = backward(result);
-  return result;
+  return add(std::move(node));
 }
 
 Matrix& Tape::change(Var v) {
@@ -114,7 +110,7 @@ void Tape::backward(Var result, Matrix seed) {
     const Matrix gradient = std::move(*node.gradient);
     node.gradient.reset();
     now_ = node.rounds;
-    node.backward(gradient);
+    node.backward(gradient, Var(this, i));
   }
 }
 

@@ -61,8 +61,16 @@ class Perturbation {
 
 class Tape {
  public:
-  // Gets the gradient of the operation's result; calls add_gradient for the inputs that want one.
-  using Backward = std::function<void(const Matrix& gradient)>;
+  // Gets the gradient of the operation's result, and the result; calls add_gradient for the inputs that want
+  // one.
+  using Backward = std::function<void(const Matrix& gradient, Var result)>;
+  // The values that an operation's Backward will read: of its inputs, and its own result's.
+  struct Saves {
+    std::vector<Var> inputs;
+    bool result = false;
+  };
+  // Only an operation that rounds is perturbed; one that rearranges does not round.
+  enum class Rounds { kYes, kNo };
 
   explicit Tape(Perturbation* perturbation = nullptr) : perturbation_(perturbation) {}
   Tape(const Tape&) = delete;
@@ -70,11 +78,9 @@ class Tape {
 
   Var constant(Matrix value);  // wants no gradient
   Var variable(Matrix value);  // its gradient is kept
-  // A result of `inputs`. `saved` are those values, of inputs, that `backward` will read; `saves_result`: it
-  // reads the result too. Only an operation that `rounds` is perturbed; one that rearranges does not.
-  enum class Rounds { kYes, kNo };
-  Var record(Matrix value, const std::vector<Var>& inputs, const std::vector<Var>& saved, bool saves_result,
-             std::function<Backward(Var result)> backward, Rounds rounds = Rounds::kYes);
+  // The result of an operation on `inputs`.
+  Var record(Matrix value, const std::vector<Var>& inputs, const Saves& saves, Backward backward,
+             Rounds rounds = Rounds::kYes);
 
   const Matrix& value(Var v) const { return at(v).value; }
   Matrix& change(Var v);  // in place; refused later by `backward` if an operation had saved the old value
