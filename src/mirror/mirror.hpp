@@ -7,9 +7,9 @@
 // in digest order (byte order of `<module>.lora_A.weight`, `<module>.lora_B.weight`). Sample ids are 0-based
 // indices into the rendered training set, as SPEC.md counts them. Updates t count from 1.
 //
-// Threads: a Mirror is used by one thread at a time; const functions start up to `threads` threads of their
-// own, which end before the call returns. The number of threads changes no bit of any result. Nothing here
-// uses OpenMP or MPI. Every function may throw tandem::Error: kUsage for a spec that contradicts itself,
+// Threads: a Mirror is used by one thread at a time; const functions work with up to `threads` threads, the
+// caller's and others that end before the call returns. Their number changes no bit of any result. Nothing
+// here uses OpenMP or MPI. Every function may throw tandem::Error: kUsage for a spec that contradicts itself,
 // kInput for files.
 #pragma once
 
