@@ -10,7 +10,7 @@ namespace tandem {
 struct AuditJob {
   std::filesystem::path snapshot;  // RUN/native.snapshots/STEP.h5
   // Where the run's inputs lie now; empty: where the run found them.
-  std::string model, train, held_out, lora_init, calibration;
+  std::string model = {}, train = {}, held_out = {}, lora_init = {}, calibration = {};
   int threads = 1;
   bool json = false;
 };

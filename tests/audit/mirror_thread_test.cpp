@@ -179,7 +179,7 @@ TEST_F(MirrorThreads, GiveUpSoonWhereverTheyAre) {
     }
     const double begin = now_s();
     thread.reset();
-    EXPECT_LT(now_s() - begin, 2.0) << "after " << millis << " ms";
+    EXPECT_LT(now_s() - begin, 5.0) << "after " << millis << " ms";
   }
 }
 

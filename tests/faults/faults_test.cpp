@@ -7,10 +7,14 @@
 #include <vector>
 
 #include "src/base/error.hpp"
-#include "tests/faults/runs.hpp"
+#include "tests/support/mirrored_runs.hpp"
 
 namespace tandem::faults_test {
 namespace {
+
+namespace fs = std::filesystem;
+using support::Bench;
+using support::Command;
 
 struct Fault {
   std::string name, what, level, observation;

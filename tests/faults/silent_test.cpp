@@ -7,10 +7,14 @@
 
 #include "io/adapter.hpp"
 #include "src/base/error.hpp"
-#include "tests/faults/runs.hpp"
+#include "tests/support/mirrored_runs.hpp"
 
 namespace tandem::faults_test {
 namespace {
+
+namespace fs = std::filesystem;
+using support::Bench;
+using support::Command;
 
 constexpr const char* kOptions = " --train.updates 4 --eval.every 4 --optim.warmup 0 ";
 

@@ -52,6 +52,12 @@ int MPI_Allgatherv(const void* send, int n_send, MPI_Datatype send_type, void* r
 int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   return fails("MPI_Bcast") ? failing_code : PMPI_Bcast(data, count, type, root, comm);
 }
+int MPI_Send(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+  return fails("MPI_Send") ? failing_code : PMPI_Send(data, count, type, to, tag, comm);
+}
+int MPI_Recv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status) {
+  return fails("MPI_Recv") ? failing_code : PMPI_Recv(data, count, type, from, tag, comm, status);
+}
 int MPI_Barrier(MPI_Comm comm) { return fails("MPI_Barrier") ? failing_code : PMPI_Barrier(comm); }
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy) {
   return fails("MPI_Comm_dup") ? failing_code : PMPI_Comm_dup(comm, copy);

@@ -1,4 +1,5 @@
-// Runs of `tandem train` with the mirror beside them, on a small model and a few rows of text.
+// Runs of `tandem train`, the mirror beside them or not, on a small model and a few rows of text. Needs
+// TANDEM_PROGRAM and TANDEM_MPIRUN.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,16 +15,15 @@
 #include "src/cli/init_model_command.hpp"
 #include "tests/support/temp_folder.hpp"
 
-namespace tandem::faults_test {
-
-namespace fs = std::filesystem;
+namespace tandem::support {
 
 struct Command {
   int ranks = 1;
   std::string options;           // further options of `tandem train`
   std::string environment = "";  // "NAME=VALUE ..."
   std::string program = TANDEM_PROGRAM;
-  int code = 0;  // expected
+  int code = 0;   // expected
+  int every = 1;  // mirror.every
 };
 
 // A folder with a model and data, made once for all runs of a test program.
@@ -42,34 +42,34 @@ class Bench {
   }
 
   // The run's folder; text of its log in log().
-  fs::path train(const Command& run) {
-    const fs::path out = folder_ / cat("run", n_runs_++);
+  std::filesystem::path train(const Command& run) {
+    const std::filesystem::path out = folder_ / cat("run", n_runs_++);
     const std::string command = cat(
         run.environment, " ", run.ranks > 1 ? cat(TANDEM_MPIRUN, " ", run.ranks) : "", " ", run.program,
         " train --model ", (folder_ / "model").string(), " --data.train ", (folder_ / "train.jsonl").string(),
         " --data.held_out ", (folder_ / "held_out.jsonl").string(), " --run.out ", out.string(),
         " --data.max_tokens 320 --lora.rank 4 --lora.alpha 8 --optim.lr 0.01 --batch.global 4",
-        " --threads 1 --mirror.every 1 --mirror.calibration ", (folder_ / "thresholds").string(), " ",
-        run.options, " > ", (folder_ / "log").string(), " 2>&1");
+        " --threads 1 --mirror.every ", run.every, " --mirror.calibration ",
+        (folder_ / "thresholds").string(), " ", run.options, " > ", (folder_ / "log").string(), " 2>&1");
     const int status = std::system(command.c_str());
-    log_ = support::read_text(folder_ / "log");
+    log_ = read_text(folder_ / "log");
     EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, run.code) << command << "\n" << log_;
     return out;
   }
   const std::string& log() const { return log_; }
-  const support::TempFolder& folder() const { return folder_; }
+  const TempFolder& folder() const { return folder_; }
 
  private:
   void copy_lines(const std::string& from, const std::string& to, int n) const {
-    std::ifstream in(fs::path(TANDEM_SOURCE_DIR) / from);
+    std::ifstream in(std::filesystem::path(TANDEM_SOURCE_DIR) / from);
     std::string text;
     for (std::string line; n > 0 && std::getline(in, line); --n) text += line + "\n";
-    support::write_text(folder_ / to, text);
+    write_text(folder_ / to, text);
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   int n_runs_ = 0;
   std::string log_;
 };
 
-}  // namespace tandem::faults_test
+}  // namespace tandem::support
