@@ -93,6 +93,13 @@ std::string differing_keys(const std::string& native, const std::string& own) {
   return keys;
 }
 
+std::span<const std::int64_t> audited_samples(const UpdateJob& job) {
+  const std::span<const std::int64_t> all = job.sample_ids;
+  if (job.scope == AuditScope::kBatch) return all;
+  return all.subspan(static_cast<std::size_t>(job.micro_begin),
+                     static_cast<std::size_t>(job.micro_end - job.micro_begin));
+}
+
 struct Check {
   const mirror::Mirror& mirror;
   const UpdateJob& job;
@@ -159,10 +166,7 @@ struct Check {
 
   void gradient() {
     const bool micro = job.scope == AuditScope::kMicroBatch;
-    const auto ids = micro ? std::span(job.sample_ids)
-                                 .subspan(static_cast<std::size_t>(job.micro_begin),
-                                          static_cast<std::size_t>(job.micro_end - job.micro_begin))
-                           : std::span(job.sample_ids);
+    const std::span<const std::int64_t> ids = audited_samples(job);
     mirror::BatchGradient reference = mirror.gradient(widened(job.adapter, tensors), ids, job.step);
     const double count = micro ? 1.0 : static_cast<double>(reference.n_scored);
     const double nll = micro ? job.micro_nll : job.loss;
@@ -333,6 +337,16 @@ AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, co
   check.out.note = check.faults.note();
   check.out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::move(check.out);
+}
+
+AuditOutcome audit_update(const mirror::Mirror& mirror, const UpdateJob& job, const std::string& precision,
+                          Thresholds& thresholds, std::int64_t& measured) {
+  const AuditOutcome first = check_update(mirror, job, thresholds);
+  if (first.verdict != Verdict::kCalibrated) return first;
+  thresholds.raise_to(measure_thresholds(mirror, precision, widened(job.adapter, mirror.adapter_tensors()),
+                                         audited_samples(job), job.step));
+  ++measured;
+  return check_update(mirror, job, thresholds);
 }
 
 }  // namespace tandem

@@ -35,4 +35,10 @@ inline constexpr double kStepUnits = 8.0;
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds);
 
+// The same, but how far rounding carries depends on the adapter as it has become: before CALIBRATED is said,
+// what it does to this very update is measured and the thresholds are raised to it (a fault in native has no
+// part in that measurement), so `measured` counts.
+AuditOutcome audit_update(const mirror::Mirror& mirror, const UpdateJob& job, const std::string& precision,
+                          Thresholds& thresholds, std::int64_t& measured);
+
 }  // namespace tandem

@@ -12,6 +12,14 @@ namespace tandem {
 
 namespace {
 
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+namespace {
+
 MirrorMessage skipped_message(std::int64_t step) {
   AuditOutcome outcome;
   outcome.step = step;
@@ -75,6 +83,7 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
       break;
   }
   post(fact_message("mirror_audits", static_cast<double>(audits_)));
+  post(fact_message("mirror_thresholds_measured_again", static_cast<double>(measured_again_)));
   post(fact_message("mirror_audits_skipped", static_cast<double>(skipped_)));
   if (audits_ > 0)
     post(fact_message("mirror_seconds_per_audit", audit_seconds_ / static_cast<double>(audits_)));
@@ -82,8 +91,9 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
 }
 
 void MirrorThread::audit(const mirror::Mirror& mirror, const UpdateJob& job) {
-  const AuditOutcome outcome = check_update(mirror, job, *thresholds_);
-  audit_seconds_ += outcome.seconds;
+  const double begin = now_s();
+  const AuditOutcome outcome = audit_update(mirror, job, options_.precision, *thresholds_, measured_again_);
+  audit_seconds_ += now_s() - begin;
   ++audits_;
   const bool keep = outcome.verdict != Verdict::kPass && snapshots_left_ > 0;
   if (keep) --snapshots_left_;

@@ -78,7 +78,7 @@ class MirrorThread {
   std::optional<Thresholds> thresholds_;
   std::int64_t snapshots_left_ = 3;  // of failed audits: disks are finite
   double audit_seconds_ = 0.0;
-  std::int64_t audits_ = 0, skipped_ = 0;
+  std::int64_t audits_ = 0, skipped_ = 0, measured_again_ = 0;
   std::size_t most_waiting_ = 0;
 
   std::mutex mutex_;

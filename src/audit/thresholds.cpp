@@ -101,25 +101,27 @@ double unit_roundoff(const std::string& precision) {
   throw Error(ErrorKind::kInternal, cat("the mirror has no unit roundoff for precision ", precision));
 }
 
-Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
-                     const std::filesystem::path& folder) {
-  const std::int64_t sample = sample_of(mirror);
-  const std::string key = key_of(mirror, precision, sample);
-  const std::filesystem::path file =
-      folder.empty() ? folder : folder / (sha256_hex(key).substr(0, 32) + ".json");
-  const std::size_t n = mirror.adapter_tensors().size();
-  if (!folder.empty())
-    if (auto stored = read_file(file, key, n)) return *stored;
+void Thresholds::raise_to(const Thresholds& other) {
+  const auto raise = [](std::vector<double>& mine, const std::vector<double>& theirs) {
+    for (std::size_t p = 0; p < mine.size(); ++p) mine[p] = std::max(mine[p], theirs[p]);
+  };
+  raise(relative_error, other.relative_error);
+  raise(term_error, other.term_error);
+  raise(bias, other.bias);
+  loss = std::max(loss, other.loss);
+}
 
-  const mirror::Tensors adapter = small_adapter(mirror);
-  const std::int64_t ids[] = {sample};
-  const mirror::BatchGradient exact = mirror.gradient(adapter, ids, 1);
+Thresholds measure_thresholds(const mirror::Mirror& mirror, const std::string& precision,
+                              const mirror::Tensors& adapter, std::span<const std::int64_t> sample_ids,
+                              std::int64_t t) {
+  const std::size_t n = mirror.adapter_tensors().size();
+  const mirror::BatchGradient exact = mirror.gradient(adapter, sample_ids, t);
   Thresholds found{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n), 0.0, false};
   const TensorFloors floors(mirror.adapter_tensors(), exact.gradient);
   std::vector<double> bias_squares(n);
   for (int draw = 0; draw < Thresholds::kDraws; ++draw) {
     const mirror::BatchGradient rounded =
-        mirror.gradient(adapter, ids, 1,
+        mirror.gradient(adapter, sample_ids, t,
                         mirror::Rounding{unit_roundoff(precision), kSeed + static_cast<std::uint64_t>(draw)});
     for (std::size_t p = 0; p < n; ++p) {
       const TensorDifference difference =
@@ -136,6 +138,21 @@ Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
         std::max(found.loss, Thresholds::kMargin * std::abs(rounded.nll_sum - exact.nll_sum) / exact.nll_sum);
   }
   found.bias = six_sigma(mirror.adapter_tensors(), bias_squares);
+  return found;
+}
+
+Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
+                     const std::filesystem::path& folder) {
+  const std::int64_t sample = sample_of(mirror);
+  const std::string key = key_of(mirror, precision, sample);
+  const std::filesystem::path file =
+      folder.empty() ? folder : folder / (sha256_hex(key).substr(0, 32) + ".json");
+  const std::size_t n = mirror.adapter_tensors().size();
+  if (!folder.empty())
+    if (auto stored = read_file(file, key, n)) return *stored;
+
+  const std::int64_t ids[] = {sample};
+  const Thresholds found = measure_thresholds(mirror, precision, small_adapter(mirror), ids, 1);
   if (!folder.empty()) {
     std::filesystem::create_directories(folder);
     publish_file(file, json{{"key", key},

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,19 @@ struct Thresholds {
   std::vector<double> bias;  // [P] of |s - 1|, beside what d alone explains
   double loss = 0.0;         // of |L - L*| / |L*|
   bool from_file = false;
+
+  // The larger of both, number by number.
+  void raise_to(const Thresholds& other);
 };
 
 // Unit roundoff of a precision key: "f32".
 double unit_roundoff(const std::string& precision);
+
+// What rounding does to the gradient of these samples with this adapter, in update t (dropout). Costs
+// kDraws + 1 gradients of them.
+Thresholds measure_thresholds(const mirror::Mirror& mirror, const std::string& precision,
+                              const mirror::Tensors& adapter, std::span<const std::int64_t> sample_ids,
+                              std::int64_t t);
 
 // With B drawn small, so that the gradients of A are not zero, on one sample of the first update. Costs
 // kDraws + 1 gradients of that sample. `folder`, unless empty, keeps the result for the next run of the same

@@ -169,8 +169,10 @@ int audit_command(const AuditJob& job, std::ostream& out) {
   inputs.threads = job.threads;
   const mirror::Mirror mirror(inputs);
   check_adapter(run, update, mirror);
-  const Thresholds thresholds = calibrate(mirror, precision_of(run), job.calibration);
-  const AuditOutcome outcome = check_update(mirror, update, thresholds);
+  const std::string precision = precision_of(run);
+  Thresholds thresholds = calibrate(mirror, precision, job.calibration);
+  std::int64_t measured = 0;
+  const AuditOutcome outcome = audit_update(mirror, update, precision, thresholds, measured);
   job.json ? write_json(outcome, run, out) : write_text(outcome, run, out);
   return outcome.verdict == Verdict::kPass ? 0 : static_cast<int>(ErrorKind::kDisagreement);
 }
