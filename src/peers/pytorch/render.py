@@ -76,6 +76,10 @@ class Template:
     def begin_of_turn(self, messages, i, text):
         """Behind the header and, where the template puts one there by itself, the empty think block."""
         message = messages[i]
+        # A template that takes nothing apart writes the content as it is.
+        plain = self.common_prefix(messages, i, {"content": HERE}, {"content": THERE})
+        if text[:plain].endswith(HEADER) and text.startswith(message["content"], plain):
+            return plain
         # What the template shows behind the last </think>, as long as it is what takes the message apart.
         head, tag, _ = message["content"].rpartition("</think>")
         kept = head + tag if message.get("reasoning_content") is None else ""
