@@ -59,6 +59,17 @@ hdf5::Table norm_table(const hdf5::Id& file, std::int64_t n_tensors) {
   return table;
 }
 
+namespace {
+
+// As an attribute has an enumeration: "PASS,CALIBRATED".
+std::string joined(std::span<const char* const> names) {
+  std::string text;
+  for (const char* name : names) text += (text.empty() ? "" : ",") + std::string(name);
+  return text;
+}
+
+}  // namespace
+
 AuditTable::AuditTable(const hdf5::Id& file, std::int64_t n_tensors)
     : table_(file, "audit", "audit", kChunk),
       unknown_(static_cast<std::size_t>(n_tensors), std::numeric_limits<double>::quiet_NaN()) {
@@ -75,8 +86,8 @@ AuditTable::AuditTable(const hdf5::Id& file, std::int64_t n_tensors)
                 "difference of the optimiser's step, given the same gradient and moments")
       .add("verdict", small, "1", "outcome of the audit")
       .add_text("note", "what was found, in words");
-  table_.set_attribute("scope", "names", kAuditScopeNames);
-  table_.set_attribute("verdict", "names", kVerdictNames);
+  table_.set_attribute("scope", "names", joined(kAuditScopeNames));
+  table_.set_attribute("verdict", "names", joined(kVerdictNames));
 }
 
 void AuditTable::append(const AuditRow& row) {

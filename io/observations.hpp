@@ -35,9 +35,10 @@ struct NormRow {
 
 enum class AuditScope : std::int8_t { kBatch = 0, kMicroBatch = 1 };
 enum class Verdict : std::int8_t { kPass = 0, kCalibrated = 1, kBound = 2, kExact = 3, kSkipped = 4 };
-// In the order of their values, as the attribute `names` has them.
-inline constexpr const char* kAuditScopeNames = "batch,microbatch";
-inline constexpr const char* kVerdictNames = "PASS,CALIBRATED,BOUND,EXACT,SKIPPED";
+// In the order of their values.
+inline constexpr const char* kAuditScopeNames[] = {"batch", "microbatch"};
+inline constexpr const char* kVerdictNames[] = {"PASS", "CALIBRATED", "BOUND", "EXACT", "SKIPPED"};
+inline const char* name_of(Verdict verdict) { return kVerdictNames[static_cast<int>(verdict)]; }
 
 // The mirror's check of one update. NaN: not computed; an empty span is a row of NaN.
 struct AuditRow {

@@ -1,7 +1,6 @@
 #include "src/audit/check_update.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -55,21 +54,15 @@ bool within_ulps(double a, double b, double ulps) {
          ulps * std::numeric_limits<double>::epsilon() * std::max(std::abs(a), std::abs(b));
 }
 
-std::vector<std::span<const float>> cut(const FlatTensors& flat,
-                                        const std::vector<mirror::AdapterTensor>& tensors) {
-  std::vector<std::span<const float>> spans;
-  std::size_t begin = 0;
-  for (const auto& tensor : tensors) {
-    const auto n = static_cast<std::size_t>(tensor.rows * tensor.columns);
-    spans.push_back(std::span(flat).subspan(begin, n));
-    begin += n;
-  }
-  return spans;
+std::vector<std::size_t> sizes_of(const std::vector<mirror::AdapterTensor>& tensors) {
+  std::vector<std::size_t> sizes;
+  for (const auto& tensor : tensors) sizes.push_back(static_cast<std::size_t>(tensor.rows * tensor.columns));
+  return sizes;
 }
 
-mirror::Tensors widened(const FlatTensors& flat, const std::vector<mirror::AdapterTensor>& tensors) {
+mirror::Tensors widened(const FlatTensors& flat, std::span<const std::size_t> sizes) {
   mirror::Tensors wide;
-  for (const std::span<const float> tensor : cut(flat, tensors))
+  for (const std::span<const float> tensor : cut(flat, sizes))
     wide.emplace_back(tensor.begin(), tensor.end());
   return wide;
 }
@@ -105,6 +98,7 @@ struct Check {
   const UpdateJob& job;
   const Thresholds& thresholds;
   const std::vector<mirror::AdapterTensor>& tensors = mirror.adapter_tensors();
+  const std::vector<std::size_t> sizes = sizes_of(tensors);
   AuditOutcome out = {};
   Faults faults = {};
 
@@ -156,7 +150,7 @@ struct Check {
     if (!all_zero(job.m) || !all_zero(job.v))
       faults.add(Verdict::kExact, "moments are not zero before the first update");
     const mirror::AdapterState first = mirror.initial();
-    const auto spans = cut(job.adapter, tensors);
+    const auto spans = cut(job.adapter, sizes);
     for (std::size_t p = 0; p < tensors.size(); ++p)
       for (std::size_t i = 0; i < spans[p].size(); ++i)
         if (spans[p][i] != static_cast<float>(first.adapter[p][i]))
@@ -167,7 +161,7 @@ struct Check {
   void gradient() {
     const bool micro = job.scope == AuditScope::kMicroBatch;
     const std::span<const std::int64_t> ids = audited_samples(job);
-    mirror::BatchGradient reference = mirror.gradient(widened(job.adapter, tensors), ids, job.step);
+    mirror::BatchGradient reference = mirror.gradient(widened(job.adapter, sizes), ids, job.step);
     const double count = micro ? 1.0 : static_cast<double>(reference.n_scored);
     const double nll = micro ? job.micro_nll : job.loss;
     if (reference.n_scored == 0) return nothing_scored();
@@ -198,7 +192,7 @@ struct Check {
 
   void compare_tensors(const FlatTensors& found, const mirror::BatchGradient& batch) {
     const mirror::Tensors& reference = batch.gradient;
-    const auto spans = cut(found, tensors);
+    const auto spans = cut(found, sizes);
     const TensorFloors floors(tensors, reference);
     double norm_square = 0.0, allowed_square = 0.0;
     std::int64_t zeros = 0, far = 0, scaled = 0;
@@ -266,13 +260,11 @@ struct Check {
   }
 
   void optimiser() {
-    mirror::AdapterState state{widened(job.adapter, tensors), widened(job.m, tensors),
-                               widened(job.v, tensors), job.steps_before};
-    const mirror::Tensors gradient = widened(job.gradient, tensors);
-    const mirror::AdapterState before = state;
-    if (job.n_targets > 0) mirror.adamw(state, gradient, job.clip, job.lr);
-    const auto p = cut(job.adapter_after, tensors), m = cut(job.m_after, tensors),
-               v = cut(job.v_after, tensors);
+    mirror::AdapterState state{widened(job.adapter, sizes), widened(job.m, sizes), widened(job.v, sizes),
+                               job.steps_before};
+    if (job.n_targets > 0) mirror.adamw(state, widened(job.gradient, sizes), job.clip, job.lr);
+    const auto p_before = cut(job.adapter, sizes), m_before = cut(job.m, sizes);
+    const auto p = cut(job.adapter_after, sizes), m = cut(job.m_after, sizes), v = cut(job.v_after, sizes);
     std::int64_t count = 0;
     double worst = 0.0;
     std::string text;
@@ -285,8 +277,8 @@ struct Check {
       };
       for (std::size_t i = 0; i < p[k].size(); ++i) {
         look(p[k][i], state.adapter[k][i],
-             std::abs(before.adapter[k][i]) + std::abs(state.adapter[k][i] - before.adapter[k][i]));
-        look(m[k][i], state.m[k][i], std::max(std::abs(before.m[k][i]), std::abs(state.m[k][i])));
+             std::abs(p_before[k][i]) + std::abs(state.adapter[k][i] - p_before[k][i]));
+        look(m[k][i], state.m[k][i], std::max<double>(std::abs(m_before[k][i]), std::abs(state.m[k][i])));
         look(v[k][i], state.v[k][i], state.v[k][i]);
       }
       out.optimizer_error.push_back(largest);
@@ -319,7 +311,6 @@ AuditRow AuditOutcome::row() const {
 }
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds) {
-  const auto begin = std::chrono::steady_clock::now();
   Check check{mirror, job, thresholds};
   check.out.step = job.step;
   check.out.scope = job.scope;
@@ -335,7 +326,6 @@ AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, co
   }
   check.out.verdict = check.faults.verdict();
   check.out.note = check.faults.note();
-  check.out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::move(check.out);
 }
 
@@ -343,7 +333,8 @@ AuditOutcome audit_update(const mirror::Mirror& mirror, const UpdateJob& job, co
                           Thresholds& thresholds, std::int64_t& measured) {
   const AuditOutcome first = check_update(mirror, job, thresholds);
   if (first.verdict != Verdict::kCalibrated) return first;
-  thresholds.raise_to(measure_thresholds(mirror, precision, widened(job.adapter, mirror.adapter_tensors()),
+  thresholds.raise_to(measure_thresholds(mirror, precision,
+                                         widened(job.adapter, sizes_of(mirror.adapter_tensors())),
                                          audited_samples(job), job.step));
   ++measured;
   return check_update(mirror, job, thresholds);

@@ -25,7 +25,6 @@ struct AuditOutcome {
   std::vector<double> relative_error, projection, bound, optimizer_error;
   Verdict verdict = Verdict::kPass;
   std::string note;  // what failed: the gravest first, "; " between; "" with PASS
-  double seconds = 0.0;
 
   AuditRow row() const;
 };

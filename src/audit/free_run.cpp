@@ -1,19 +1,12 @@
 #include "src/audit/free_run.hpp"
 
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
 
+#include "src/base/clock.hpp"
+
 namespace tandem {
-
-namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 FreeRun::FreeRun(const mirror::Mirror& mirror, Options options, std::function<void(MirrorMessage)> post)
     : mirror_(mirror), options_(std::move(options)), post_(std::move(post)) {}

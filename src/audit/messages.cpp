@@ -150,8 +150,7 @@ MirrorMessage audit_message(const AuditOutcome& outcome, const UpdateJob* job) {
                   {"bound", outcome.bound},
                   {"optimizer_error", outcome.optimizer_error},
                   {"verdict", static_cast<int>(outcome.verdict)},
-                  {"note", outcome.note},
-                  {"seconds", outcome.seconds}};
+                  {"note", outcome.note}};
   if (job)
     content["snapshot"] = {{"adapter", bytes_of(std::span(std::as_const(job->adapter)))},
                            {"m", bytes_of(std::span(std::as_const(job->m)))},
@@ -281,8 +280,7 @@ struct MirrorRecorder::Handlers {
                          m.at("bound"),
                          m.at("optimizer_error"),
                          static_cast<Verdict>(m.at("verdict").get<int>()),
-                         m.at("note"),
-                         m.at("seconds")};
+                         m.at("note")};
     self.native_.append_audit(outcome.row());
     if (m.contains("snapshot") && !self.native_.has_snapshot(outcome.step))
       state_of_update(outcome.step, m.at("snapshot"));
@@ -296,13 +294,7 @@ struct MirrorRecorder::Handlers {
     std::vector<SnapshotPart> parts;
     for (const char* name : {"adapter", "m", "v", "gradient"}) {
       const FlatTensors& flat = values[name] = values_of<float>(flats.at(name));
-      std::vector<std::span<const float>> tensors;
-      std::size_t begin = 0;
-      for (const std::size_t size : self.sizes_) {
-        tensors.push_back(std::span(flat).subspan(begin, size));
-        begin += size;
-      }
-      parts.push_back({name, std::move(tensors)});
+      parts.push_back({name, cut(flat, self.sizes_)});
     }
     self.native_.write_snapshot(step, parts);
   }

@@ -6,17 +6,10 @@
 
 #include "comm/topology.hpp"
 #include "src/audit/free_run.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
-
-namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 namespace {
 

@@ -1,6 +1,7 @@
 // One update of native as it is handed to the mirror: copies, so that training goes on meanwhile.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,6 +13,17 @@ namespace tandem {
 
 // Parameters, moments or gradient: the adapter's tensors one after the other, in digest order.
 using FlatTensors = std::vector<float>;
+
+// The tensors of `flat`, whose sizes are given in digest order. Views.
+inline std::vector<std::span<const float>> cut(const FlatTensors& flat, std::span<const std::size_t> sizes) {
+  std::vector<std::span<const float>> tensors;
+  std::size_t begin = 0;
+  for (const std::size_t size : sizes) {
+    tensors.push_back(std::span(flat).subspan(begin, size));
+    begin += size;
+  }
+  return tensors;
+}
 
 struct UpdateJob {
   std::int64_t step = 0;          // t

@@ -10,6 +10,7 @@
 #include "src/audit/check_update.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/spec/run_spec.hpp"
 
 namespace tandem {
 
@@ -45,12 +46,9 @@ std::string input_path(const Trajectory& run, const std::string& given, const ch
   return found->second;
 }
 
-bool spec_has(const Trajectory& run, const char* key) {
-  return ("\n" + run.spec_text).find(cat("\n", key, " = none\n")) == std::string::npos;
-}
-
 std::optional<fs::path> optional_path(const Trajectory& run, const std::string& given, const char* key) {
-  if (!spec_has(run, key)) return std::nullopt;
+  const auto spec = canonical_values(run.spec_text);
+  if (const auto found = spec.find(key); found != spec.end() && found->second == "none") return std::nullopt;
   return input_path(run, given, key);
 }
 
@@ -112,16 +110,9 @@ void check_adapter(const Trajectory& run, const UpdateJob& update, const mirror:
 }
 
 std::string precision_of(const Trajectory& run) {
-  const std::string key = "\nprecision = \"", text = "\n" + run.execution_text;
-  const auto begin = text.find(key);
-  if (begin == std::string::npos) return "f32";
-  const auto value = begin + key.size();
-  return text.substr(value, text.find('"', value) - value);
-}
-
-const char* name_of(Verdict verdict) {
-  static constexpr const char* kNames[] = {"PASS", "CALIBRATED", "BOUND", "EXACT", "SKIPPED"};
-  return kNames[static_cast<int>(verdict)];
+  const auto execution = canonical_values(run.execution_text);
+  const auto found = execution.find("precision");
+  return found == execution.end() ? "f32" : found->second;
 }
 
 void write_text(const AuditOutcome& outcome, const Trajectory& run, std::ostream& out) {

@@ -14,6 +14,7 @@
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
+#include "src/spec/run_spec.hpp"
 
 namespace tandem {
 
@@ -38,15 +39,13 @@ std::vector<fs::path> files_of(const fs::path& path) {
 
 // The planned number of updates, from the canonical text.
 std::optional<std::int64_t> planned_updates(const std::string& spec_text) {
-  const std::string key = "train.updates = ";
-  std::istringstream lines(spec_text);
-  for (std::string line; std::getline(lines, line);) {
-    std::int64_t value = 0;
-    if (line.starts_with(key) &&
-        std::from_chars(line.data() + key.size(), line.data() + line.size(), value).ec == std::errc())
-      return value;
-  }
-  return std::nullopt;
+  const auto values = canonical_values(spec_text);
+  const auto found = values.find("train.updates");
+  if (found == values.end()) return std::nullopt;
+  std::int64_t value = 0;
+  const char* const begin = found->second.data();
+  if (std::from_chars(begin, begin + found->second.size(), value).ec != std::errc()) return std::nullopt;
+  return value;
 }
 
 struct LossAt {

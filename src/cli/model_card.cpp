@@ -10,6 +10,7 @@
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
+#include "src/spec/run_spec.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/run_folder.hpp"
 
@@ -18,15 +19,6 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The value of `key = "text"` in a canonical text; "" where it is not there or no text.
-std::string text_value(const std::string& spec, const std::string& key) {
-  const std::string start = key + " = \"";
-  std::size_t at = spec.starts_with(start) ? 0 : spec.find("\n" + start);
-  if (at == std::string::npos) return "";
-  at = spec.find('"', at) + 1;
-  return spec.substr(at, spec.find('"', at) - at);
-}
 
 void read_evaluations(RunFacts& facts, const fs::path& file, const std::string& digest) {
   std::error_code error;
@@ -113,9 +105,14 @@ RunFacts read_run_facts(const fs::path& run, const std::string& adapter_digest) 
   RunFacts facts;
   facts.spec_text = read_text_file(folder.spec());
   facts.spec_digest = sha256_hex(facts.spec_text);
-  facts.model_digest = text_value(facts.spec_text, "model.path");
-  facts.train_digest = text_value(facts.spec_text, "data.train");
-  facts.held_out_digest = text_value(facts.spec_text, "data.held_out");
+  const auto spec = canonical_values(facts.spec_text);
+  const auto digest = [&](const char* key) {
+    const auto found = spec.find(key);
+    return found == spec.end() || found->second == "none" ? std::string() : found->second;
+  };
+  facts.model_digest = digest("model.path");
+  facts.train_digest = digest("data.train");
+  facts.held_out_digest = digest("data.held_out");
   if (facts.model_digest.empty() || facts.train_digest.empty())
     throw Error(ErrorKind::kInput,
                 cat(folder.spec().string(), ": is no run's canonical text (model.path, data.train)"));

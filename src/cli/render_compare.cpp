@@ -14,6 +14,7 @@
 #include "src/cli/render_command.hpp"
 #include "src/cli/rendered_text.hpp"
 #include "src/cli/version.hpp"
+#include "src/spec/run_spec.hpp"
 #include "src/train/run_log.hpp"
 
 namespace tandem {
@@ -75,17 +76,7 @@ std::string account(const Rendering& all) {
 // provenance.
 Facts facts_of(const Trajectory& other) {
   Facts facts = other.provenance;
-  for (std::size_t begin = 0; begin < other.spec_text.size();) {
-    const std::size_t end = std::min(other.spec_text.find('\n', begin), other.spec_text.size());
-    const std::string line = other.spec_text.substr(begin, end - begin);
-    begin = end + 1;
-    const std::size_t equals = line.find(" = ");
-    if (equals == std::string::npos) continue;
-    std::string value = line.substr(equals + 3);
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
-      value = value.substr(1, value.size() - 2);
-    facts[line.substr(0, equals)] = value;
-  }
+  for (const auto& [name, value] : canonical_values(other.spec_text)) facts[name] = value;
   return facts;
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
@@ -90,6 +91,20 @@ std::string canonical_text(const Execution& execution) {
   lines.push_back("build = " + word_or_none(execution.build));
   lines.push_back("instruction_set = " + word_or_none(execution.instruction_set));
   return joined(std::move(lines));
+}
+
+std::map<std::string, std::string> canonical_values(const std::string& text) {
+  std::map<std::string, std::string> values;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find(" = ");
+    if (equals == std::string::npos) continue;
+    std::string value = line.substr(equals + 3);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
+      value = value.substr(1, value.size() - 2);
+    values[line.substr(0, equals)] = value;
+  }
+  return values;
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,10 @@ void resolve(RunSpec& spec, std::int64_t n_train);
 // The spec must be resolved and its inputs digested (digests.hpp), else kInternal.
 std::string canonical_text(const RunSpec& spec);
 std::string canonical_text(const Execution& execution);
+
+// The values of a canonical text by key, also of one that another version or stack wrote: strings without
+// their quotes. Lines that are none of it are passed over.
+std::map<std::string, std::string> canonical_values(const std::string& text);
 
 // A real as Python's repr writes it: 0.0002, 1.0, 2e-05.
 std::string python_repr(double value);

@@ -99,7 +99,7 @@ void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {
   job_.steps_before = trainer.steps_made();
 }
 
-void Auditor::before_step(std::int64_t t, Trainer& trainer, const UpdateResult& result) {
+void Auditor::before_step(Trainer& trainer, const UpdateResult& result) {
   if (!auditing_) return;
   if (execution_.mirror_scope == "microbatch") {
     const WatchedMicroBatch& watched = trainer.watched();
@@ -133,7 +133,6 @@ void Auditor::before_step(std::int64_t t, Trainer& trainer, const UpdateResult& 
   const auto tensor = static_cast<std::size_t>(n_audits_) % weights_.n_tensors();
   job_.base_tensor = weights_.tensor_name(tensor);
   job_.base_digest = weights_.memory_digest(tensor);
-  (void)t;
 }
 
 std::array<std::uint64_t, 3> Auditor::state_checksums(const Trainer& trainer) const {

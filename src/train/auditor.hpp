@@ -35,7 +35,7 @@ class Auditor {
   void begin();
   // Around update t.
   void before_gradient(std::int64_t t, Trainer& trainer);
-  void before_step(std::int64_t t, Trainer& trainer, const UpdateResult& result);
+  void before_step(Trainer& trainer, const UpdateResult& result);
   void after_step(std::int64_t t, Trainer& trainer);
   // Of an evaluation: the nll sums with the adapter and, at the beginning, without it. Equal to the bit while
   // the adapter is not zero, they say that the adapter took no part: EXACT.

@@ -1,21 +1,13 @@
 #include "src/train/loop.hpp"
 
-#include <chrono>
 #include <cmath>
 
 #include "comm/peak_memory.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/text.hpp"
 #include "src/train/format_numbers.hpp"
 
 namespace tandem {
-
-namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
            Recorder* recorder, Auditor* auditor, bool evaluates)
@@ -63,7 +55,7 @@ void Loop::update(std::int64_t t) {
   UpdateResult result = trainer_.compute_gradient(t);
   const std::int64_t every = config_.execution.snapshot_every;
   if (recorder_ && every > 0 && t % every == 0) recorder_->snapshot(t, trainer_);
-  if (auditor_) auditor_->before_step(t, trainer_, result);
+  if (auditor_) auditor_->before_step(trainer_, result);
   trainer_.step(t, result, evaluated(t));
   const double seconds = now_s() - start;
   summary_.seconds += seconds;

@@ -59,11 +59,6 @@ const std::vector<Fault>& faults() {
   return table;
 }
 
-const char* name_of(Verdict verdict) {
-  static constexpr const char* kNames[] = {"PASS", "CALIBRATED", "BOUND", "EXACT", "SKIPPED"};
-  return kNames[static_cast<int>(verdict)];
-}
-
 std::string row_of(const Fault& fault) {
   return cat("| ", fault.what, " | `", fault.name, "` | ", fault.level, " | ", fault.observation, " | ",
              fault.verdict, " | ", fault.first, " |");

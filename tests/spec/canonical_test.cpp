@@ -251,5 +251,15 @@ TEST(LoraScale, IsAlphaOverRankOrItsRoot) {
   EXPECT_EQ(spec.lora_scale(), 3.0);
 }
 
+TEST(CanonicalText, IsReadBackByKey) {
+  const auto values =
+      canonical_values("data.held_out = none\ndata.template = \"a = b\"\nno key\ntrain.updates = 12\n");
+  EXPECT_EQ(values, (std::map<std::string, std::string>{
+                        {"data.held_out", "none"}, {"data.template", "a = b"}, {"train.updates", "12"}}));
+  Execution execution;
+  execution.device = "cpu";
+  EXPECT_EQ(canonical_values(canonical_text(execution)).at("precision"), "f32");
+}
+
 }  // namespace
 }  // namespace tandem
