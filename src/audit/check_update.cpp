@@ -130,10 +130,10 @@ struct Check {
     if (!job.config.empty())
       if (const std::string keys = differing_keys(job.config, mirror.config_echo()); !keys.empty())
         faults.add(Verdict::kExact, cat("the model's configuration was read otherwise: ", keys));
-    if (job.base_tensor.empty()) return true;
-    if (const std::string own_digest = mirror.load(job.base_tensor).memory_digest;
-        own_digest != job.base_digest)
-      faults.add(Verdict::kExact, cat("base tensor ", job.base_tensor, " in memory is not the model's"));
+    if (job.base_tensor)
+      if (const std::string weights = differing_weights(mirror, std::span(&*job.base_tensor, 1));
+          !weights.empty())
+        faults.add(Verdict::kExact, weights);
     return true;
   }
 
@@ -308,6 +308,15 @@ AuditRow AuditOutcome::row() const {
   row.verdict = verdict;
   row.note = note;
   return row;
+}
+
+std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors) {
+  std::int64_t differ = 0;
+  std::string first;
+  for (const BaseTensorInMemory& tensor : tensors)
+    if (mirror.load(tensor.name).memory_digest != tensor.digest && differ++ == 0)
+      first = cat("base tensor ", tensor.name, " in memory is not the model's");
+  return differ > 1 ? cat(first, " (and ", differ - 1, " more tensors)") : first;
 }
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds) {

@@ -159,6 +159,12 @@ MirrorMessage audit_message(const AuditOutcome& outcome, const UpdateJob* job) {
   return packed("audit", std::move(content));
 }
 
+MirrorMessage base_weights_message(std::int64_t step, std::span<const BaseTensorInMemory> tensors) {
+  json rows = json::array();
+  for (const BaseTensorInMemory& tensor : tensors) rows.push_back({tensor.row, tensor.digest});
+  return packed("base_weights", {{"step", step}, {"tensors", std::move(rows)}});
+}
+
 MirrorMessage line_message(const std::string& text, bool warning) {
   return packed("line", {{"text", text}, {"warning", warning}});
 }
@@ -299,6 +305,11 @@ struct MirrorRecorder::Handlers {
     self.native_.write_snapshot(step, parts);
   }
 
+  void base_weights(const json& m) const {
+    for (const json& tensor : m.at("tensors"))
+      self.native_.append_load_memory(m.at("step"), tensor[0], tensor[1].get<std::string>());
+  }
+
   void line(const json& m) const { self.say_(m.at("text"), m.at("warning")); }
   void fact(const json& m) const {
     self.native_.set_provenance(m.at("name").get<std::string>(), m.at("value").get<double>());
@@ -318,6 +329,7 @@ void MirrorRecorder::apply(const MirrorMessage& message) {
                                                           {"snapshot", &Handlers::snapshot},
                                                           {"free_run_ended", &Handlers::free_run_ended},
                                                           {"audit", &Handlers::audit},
+                                                          {"base_weights", &Handlers::base_weights},
                                                           {"line", &Handlers::line},
                                                           {"fact", &Handlers::fact}};
   const json content = json::from_cbor(message);

@@ -35,6 +35,7 @@ MirrorMessage snapshot_message(std::int64_t t, const mirror::AdapterState& befor
 MirrorMessage free_run_ended_message();
 // job: what a snapshot of the update needs; nullptr: none is wanted.
 MirrorMessage audit_message(const AuditOutcome& outcome, const UpdateJob* job);
+MirrorMessage base_weights_message(std::int64_t step, std::span<const BaseTensorInMemory> tensors);
 MirrorMessage line_message(const std::string& text, bool warning);
 // Sizes of the work done: goes to the trajectory's provenance.
 MirrorMessage fact_message(const std::string& name, double value);

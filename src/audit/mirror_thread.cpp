@@ -13,13 +13,18 @@ namespace tandem {
 
 namespace {
 
-MirrorMessage skipped_message(std::int64_t step) {
+// A row of /audit without an update's numbers.
+MirrorMessage bare_message(std::int64_t step, Verdict verdict, std::string note) {
   AuditOutcome outcome;
   outcome.step = step;
   outcome.loss_error = outcome.norm_error = std::nan("");
-  outcome.verdict = Verdict::kSkipped;
-  outcome.note = "the mirror was behind";
+  outcome.verdict = verdict;
+  outcome.note = std::move(note);
   return audit_message(outcome, nullptr);
+}
+
+MirrorMessage skipped_message(std::int64_t step) {
+  return bare_message(step, Verdict::kSkipped, "the mirror was behind");
 }
 
 }  // namespace
@@ -68,6 +73,7 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
                  [this](MirrorMessage message) { post(std::move(message)); });
   while (!given_up_) {
     const bool more = free && !free->ended();
+    look_at_weights(mirror);
     if (const auto job = next_job(!more))
       audit(mirror, *job);
     else if (more)
@@ -75,6 +81,7 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
     else
       break;
   }
+  look_at_weights(mirror);  // those that came with close()
   post(fact_message("mirror_audits", static_cast<double>(audits_)));
   post(fact_message("mirror_thresholds_measured_again", static_cast<double>(measured_again_)));
   post(fact_message("mirror_audits_skipped", static_cast<double>(skipped_)));
@@ -90,12 +97,31 @@ void MirrorThread::audit(const mirror::Mirror& mirror, const UpdateJob& job) {
   ++audits_;
   const bool keep = outcome.verdict != Verdict::kPass && snapshots_left_ > 0;
   if (keep) --snapshots_left_;
+  if (job.base_tensor) post(base_weights_message(job.step, std::span(&*job.base_tensor, 1)));
   post(audit_message(outcome, keep ? &job : nullptr));
-  const bool ends = policy_.ends_with(outcome.verdict);
   const std::lock_guard lock(mutex_);
   working_ = false;
   for (const std::int64_t step : std::exchange(skipped_after_work_, {}))
     messages_.push_back(skipped_message(step));
+  end_with(outcome.verdict);
+}
+
+void MirrorThread::look_at_weights(const mirror::Mirror& mirror) {
+  std::unique_lock lock(mutex_);
+  while (!weights_.empty() && (jobs_.empty() || weights_.front().step < jobs_.front().job.step)) {
+    const BaseWeights weights = std::move(weights_.front());
+    weights_.pop_front();
+    lock.unlock();
+    const std::string text = differing_weights(mirror, weights.tensors);
+    post(base_weights_message(weights.step, weights.tensors));
+    if (!text.empty()) post(bare_message(weights.step, Verdict::kExact, text));
+    lock.lock();
+    if (!text.empty()) end_with(Verdict::kExact);
+  }
+}
+
+void MirrorThread::end_with(Verdict verdict) {
+  const bool ends = policy_.ends_with(verdict);
   stop_ = stop_ || (ends && options_.stop_on_mismatch);
   changed_.notify_all();
 }
@@ -160,6 +186,12 @@ void MirrorThread::give(UpdateJob job) {
   const std::lock_guard lock(mutex_);
   jobs_.push_back({std::move(job), {}});
   most_waiting_ = std::max(most_waiting_, jobs_.size() + (working_ ? 1 : 0));
+  changed_.notify_all();
+}
+
+void MirrorThread::give_weights(BaseWeights weights) {
+  const std::lock_guard lock(mutex_);
+  weights_.push_back(std::move(weights));
   changed_.notify_all();
 }
 

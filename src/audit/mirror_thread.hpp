@@ -53,6 +53,8 @@ class MirrorThread {
   bool can_take();
   void wait_until_it_can_take();
   void give(UpdateJob job);
+  // Before the first job or after the last.
+  void give_weights(BaseWeights weights);
   void note_skipped(std::int64_t step);
   // No more jobs come; the free run goes on to its end.
   void close();
@@ -69,6 +71,8 @@ class MirrorThread {
   void run();
   void work(const mirror::Mirror& mirror);
   void audit(const mirror::Mirror& mirror, const UpdateJob& job);
+  void look_at_weights(const mirror::Mirror& mirror);
+  void end_with(Verdict verdict);  // as mirror.on_mismatch says; under mutex_
   void post(MirrorMessage message);
   std::optional<UpdateJob> next_job(bool wait);
   void tell_costs(const mirror::Mirror& mirror);
@@ -90,6 +94,7 @@ class MirrorThread {
   };
   std::deque<Waiting> jobs_;
   std::vector<std::int64_t> skipped_after_work_;
+  std::deque<BaseWeights> weights_;
   std::vector<MirrorMessage> messages_;
   std::exception_ptr failure_;
   bool ready_ = false, working_ = false, closed_ = false, stop_ = false, done_ = false;

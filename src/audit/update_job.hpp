@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,18 @@ inline std::vector<std::span<const float>> cut(const FlatTensors& flat, std::spa
   }
   return tensors;
 }
+
+// row: in native's /load/name. digest: SHA-256 of the values as float32, in the file's shape.
+struct BaseTensorInMemory {
+  std::int64_t row = 0;
+  std::string name, digest;
+};
+
+// Native's base weights after update `step`, 0 before the first.
+struct BaseWeights {
+  std::int64_t step = 0;
+  std::vector<BaseTensorInMemory> tensors;
+};
 
 struct UpdateJob {
   std::int64_t step = 0;          // t
@@ -51,8 +64,8 @@ struct UpdateJob {
 
   std::string config;  // the model's configuration as native read it (/load/config); "": not known
 
-  // A base tensor as it lies in native's memory; "" where none is looked at.
-  std::string base_tensor, base_digest;
+  // A base tensor as it lies in native's memory; none is looked at in a replay.
+  std::optional<BaseTensorInMemory> base_tensor;
 };
 
 }  // namespace tandem

@@ -77,7 +77,19 @@ void Auditor::begin() {
   agree(comm_, [&] {
     if (here()) thread_->wait_until_ready();
   });
+  give_base_weights(0);
   exchange(0.0);
+}
+
+void Auditor::give_base_weights(std::int64_t step) {
+  if (!here() || !execution_.audits()) return;
+  BaseWeights all{step, {}};
+  for (std::size_t i = 0; i < weights_.n_tensors(); ++i) all.tensors.push_back(in_memory(i));
+  thread_->give_weights(std::move(all));
+}
+
+BaseTensorInMemory Auditor::in_memory(std::size_t i) const {
+  return {static_cast<std::int64_t>(i), weights_.tensor_name(i), weights_.memory_digest(i)};
 }
 
 void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {
@@ -130,9 +142,7 @@ void Auditor::before_step(Trainer& trainer, const UpdateResult& result) {
   job_.m = in_digest_order(trainer, trainer.m());
   job_.v = in_digest_order(trainer, trainer.v());
   job_.gradient = in_digest_order(trainer, trainer.gradient());
-  const auto tensor = static_cast<std::size_t>(n_audits_) % weights_.n_tensors();
-  job_.base_tensor = weights_.tensor_name(tensor);
-  job_.base_digest = weights_.memory_digest(tensor);
+  job_.base_tensor = in_memory(static_cast<std::size_t>(n_audits_) % weights_.n_tensors());
 }
 
 std::array<std::uint64_t, 3> Auditor::state_checksums(const Trainer& trainer) const {
@@ -201,7 +211,8 @@ bool Auditor::exchange(double wait_s) {
   return size.done != 0;
 }
 
-void Auditor::finish() {
+void Auditor::finish(std::int64_t last) {
+  give_base_weights(last);
   if (here()) thread_->close();
   bool told = false;
   while (!exchange(kLook_s)) {

@@ -40,9 +40,9 @@ class Auditor {
   // Of an evaluation: the nll sums with the adapter and, at the beginning, without it. Equal to the bit while
   // the adapter is not zero, they say that the adapter took no part: EXACT.
   void after_evaluation(std::int64_t t, double nll_sum, double nll_sum_off, Trainer& trainer);
-  // The mirror ends its work; what it still has to say is recorded. Throws AgreedError(kDisagreement) where a
+  // After update `last`: the mirror ends its work; what it still has to say is recorded. Throws AgreedError(kDisagreement) where a
   // mismatch ends the run, as after_step does.
-  void finish();
+  void finish(std::int64_t last);
   // After an error: what has come is kept.
   void save_after_failure() noexcept;
 
@@ -51,6 +51,9 @@ class Auditor {
   bool audited(std::int64_t t) const { return execution_.audits() && t % execution_.mirror_every == 0; }
   // Of adapter, m and v.
   std::array<std::uint64_t, 3> state_checksums(const Trainer& trainer) const;
+  // All of them, as they lie in this rank's memory, to be looked at by the mirror and recorded.
+  void give_base_weights(std::int64_t step);
+  BaseTensorInMemory in_memory(std::size_t i) const;  // base tensor i
   // True once the mirror has nothing left to do.
   bool exchange(double wait_s);
 

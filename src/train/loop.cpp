@@ -37,7 +37,7 @@ RunSummary Loop::run() {
   } else if (recorder_) {
     recorder_->save_adapter(trainer_);
   }
-  if (auditor_) auditor_->finish();
+  if (auditor_) auditor_->finish(last);
   const PeakMemory memory = gather_peak_memory(comm_, node_);
   summary_.updates = last;
   summary_.rank_bytes = memory.rank_bytes;

@@ -104,7 +104,7 @@ TEST_F(CheckUpdate, CatchesEveryFieldThatIsDoctored) {
           {"norm", [](UpdateJob& j) { j.norm *= 1 + 1e-10; }, Verdict::kBound, "of its own gradient"},
           {"norm is NaN", [&](UpdateJob& j) { j.norm = nan; }, Verdict::kBound, "gradient norm nan"},
           {"clip", [](UpdateJob& j) { j.clip *= 1 + 1e-12; }, Verdict::kBound, "clip factor"},
-          {"base tensor", [](UpdateJob& j) { j.base_digest[5] ^= 1; }, Verdict::kExact, "in memory"},
+          {"base tensor", [](UpdateJob& j) { j.base_tensor->digest[5] ^= 1; }, Verdict::kExact, "in memory"},
           {"configuration", [](UpdateJob& j) { j.config.replace(j.config.find("500.0"), 5, "600.0"); },
            Verdict::kExact, "rope_theta 600.0, by the mirror 500.0"},
           {"no configuration", [](UpdateJob& j) { j.config = "{"; }, Verdict::kExact, "no JSON object"},

@@ -66,8 +66,8 @@ inline UpdateJob good_update(const mirror::Mirror& mirror, mirror::AdapterState&
   state.adapter = stored(state.adapter), state.m = stored(state.m), state.v = stored(state.v);
   job.adapter_after = flat(state.adapter), job.m_after = flat(state.m), job.v_after = flat(state.v);
   job.config = mirror.config_echo();
-  job.base_tensor = mirror.tensor_names().front();
-  job.base_digest = mirror.load(job.base_tensor).memory_digest;
+  const std::string first = mirror.tensor_names().front();
+  job.base_tensor = {0, first, mirror.load(first).memory_digest};
   return job;
 }
 

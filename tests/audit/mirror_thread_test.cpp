@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.hpp"
+#include "src/base/text.hpp"
 #include "tests/audit/good_update.hpp"
 
 namespace tandem::audit_test {
@@ -139,6 +140,45 @@ TEST_F(MirrorThreads, AsksForTheEndWhereAMismatchEndsTheRun) {
   }
 }
 
+// Base weights before the first audit and after the last are looked at in that order, and recorded.
+TEST_F(MirrorThreads, LookAtTheBaseWeightsInMemory) {
+  BaseWeights good{0, {}};
+  for (const std::string& name : mirror_.tensor_names())
+    good.tensors.push_back(
+        {static_cast<std::int64_t>(good.tensors.size()), name, mirror_.load(name).memory_digest});
+  BaseWeights wrong = good;
+  wrong.step = 1;
+  for (const std::size_t i : {2, 5}) wrong.tensors[i].digest[7] ^= 1;
+  for (const bool stops : {false, true}) {
+    t_ = 0;
+    state_ = first_state(mirror_);
+    MirrorOptions options = options_of(inputs_);
+    options.stop_on_mismatch = stops;
+    MirrorThread thread(options);
+    thread.wait_until_ready();
+    thread.give_weights(good);
+    thread.wait_until_it_can_take();
+    thread.give(next());
+    thread.give_weights(wrong);
+    thread.close();
+    bool stop = false;
+    const auto all = until_done(thread, stop);
+    EXPECT_EQ(stop, stops);
+    const auto memory = of_kind(all, "base_weights");
+    ASSERT_EQ(memory.size(), 3u);  // all, the audit's, all
+    EXPECT_EQ(memory[0].at("step"), 0);
+    EXPECT_EQ(memory[0].at("tensors").size(), good.tensors.size());
+    EXPECT_EQ(memory[1].at("tensors").size(), 1u);
+    EXPECT_EQ(memory[2].at("tensors")[5], (json{5, wrong.tensors[5].digest}));
+    const auto audits = of_kind(all, "audit");
+    ASSERT_EQ(audits.size(), 2u);
+    EXPECT_EQ(audits[0].at("verdict"), static_cast<int>(Verdict::kPass));
+    EXPECT_EQ(audits[1].at("verdict"), static_cast<int>(Verdict::kExact));
+    EXPECT_EQ(audits[1].at("note"),
+              cat("base tensor ", wrong.tensors[2].name, " in memory is not the model's (and 1 more tensors)"));
+  }
+}
+
 TEST_F(MirrorThreads, HandOnWhatTheMirrorThrows) {
   support::write_text(inputs_.model / "config.json", "{}");
   MirrorThread thread(options_of(inputs_));
@@ -153,7 +193,7 @@ TEST_F(MirrorThreads, HandOnWhatAnAuditThrows) {
   MirrorThread thread(options_of(inputs_));
   thread.wait_until_ready();
   UpdateJob job = next();
-  job.base_tensor = "no.such.tensor";
+  job.base_tensor->name = "no.such.tensor";
   thread.give(std::move(job));
   EXPECT_THROW(for (int i = 0; i < 100; ++i) thread.take(0.5), Error);
 }

@@ -68,6 +68,30 @@ TEST_F(TrainingBits, AreTheSameOnTwoAndThreeRanks) {
   expect_equal(3, "--mirror.mode free", 0);
 }
 
+// All base weights before the first update and after the last, one in turn at each audit between; they stay
+// what they were.
+TEST_F(TrainingBits, BaseWeightsInMemoryAreRecorded) {
+  const fs::path run =
+      bench_.train({.ranks = 2, .options = "--train.updates 3 --eval.every 3 --batch.micro 2"});
+  const Trajectory native = read_trajectory(run / "native.h5");
+  ASSERT_TRUE(native.load && native.load->memory);
+  const auto& memory = *native.load->memory;
+  const std::size_t n = native.load->name.size();
+  ASSERT_EQ(memory.step.size(), 2 * n + 3);
+  for (std::size_t i = 0; i < n; ++i) {
+    EXPECT_EQ(memory.step[i], 0);
+    EXPECT_EQ(memory.tensor[i], static_cast<std::int64_t>(i));
+    EXPECT_EQ(memory.step[n + 3 + i], 3);
+    EXPECT_EQ(memory.digest[n + 3 + i], memory.digest[i]);
+    EXPECT_EQ(memory.digest[i], native.load->digest[i]) << "a file of float32 lies in memory as it is";
+  }
+  for (std::size_t a = 0; a < 3; ++a) {
+    EXPECT_EQ(memory.step[n + a], static_cast<std::int64_t>(a + 1));
+    EXPECT_EQ(memory.tensor[n + a], static_cast<std::int64_t>(a));
+    EXPECT_EQ(memory.digest[n + a], memory.digest[a]);
+  }
+}
+
 TEST_F(TrainingBits, AreOthersWithAnotherAdapter) {
   const fs::path run = bench_.train({.options = cat(kOptions, "--seed.adapter 9"), .every = 0});
   EXPECT_GT(differences(reference_, run).size(), 10u);
