@@ -73,15 +73,15 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
                  [this](MirrorMessage message) { post(std::move(message)); });
   while (!given_up_) {
     const bool more = free && !free->ended();
-    look_at_weights(mirror);
     if (const auto job = next_job(!more))
       audit(mirror, *job);
+    else if (const auto weights = next_weights())
+      look_at_weights(mirror, *weights);
     else if (more)
       free->advance();
     else
       break;
   }
-  look_at_weights(mirror);  // those that came with close()
   post(fact_message("mirror_audits", static_cast<double>(audits_)));
   post(fact_message("mirror_thresholds_measured_again", static_cast<double>(measured_again_)));
   post(fact_message("mirror_audits_skipped", static_cast<double>(skipped_)));
@@ -106,18 +106,13 @@ void MirrorThread::audit(const mirror::Mirror& mirror, const UpdateJob& job) {
   end_with(outcome.verdict);
 }
 
-void MirrorThread::look_at_weights(const mirror::Mirror& mirror) {
-  std::unique_lock lock(mutex_);
-  while (!weights_.empty() && (jobs_.empty() || weights_.front().step < jobs_.front().job.step)) {
-    const BaseWeights weights = std::move(weights_.front());
-    weights_.pop_front();
-    lock.unlock();
-    const std::string text = differing_weights(mirror, weights.tensors);
-    post(base_weights_message(weights.step, weights.tensors));
-    if (!text.empty()) post(bare_message(weights.step, Verdict::kExact, text));
-    lock.lock();
-    if (!text.empty()) end_with(Verdict::kExact);
-  }
+void MirrorThread::look_at_weights(const mirror::Mirror& mirror, const BaseWeights& weights) {
+  const std::string text = differing_weights(mirror, weights.tensors);
+  post(base_weights_message(weights.step, weights.tensors));
+  if (text.empty()) return;
+  post(bare_message(weights.step, Verdict::kExact, text));
+  const std::lock_guard lock(mutex_);
+  end_with(Verdict::kExact);
 }
 
 void MirrorThread::end_with(Verdict verdict) {
@@ -156,14 +151,23 @@ void MirrorThread::post(MirrorMessage message) {
 
 std::optional<UpdateJob> MirrorThread::next_job(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [&] { return !jobs_.empty() || closed_ || given_up_; });
-  if (jobs_.empty()) return std::nullopt;
+  if (wait) changed_.wait(lock, [&] { return !jobs_.empty() || !weights_.empty() || closed_ || given_up_; });
+  if (jobs_.empty() || (!weights_.empty() && weights_.front().step < jobs_.front().job.step))
+    return std::nullopt;
   UpdateJob job = std::move(jobs_.front().job);
   skipped_after_work_ = std::move(jobs_.front().skipped_after);
   jobs_.pop_front();
   working_ = true;
   changed_.notify_all();
   return job;
+}
+
+std::optional<BaseWeights> MirrorThread::next_weights() {
+  const std::lock_guard lock(mutex_);
+  if (weights_.empty()) return std::nullopt;
+  BaseWeights weights = std::move(weights_.front());
+  weights_.pop_front();
+  return weights;
 }
 
 void MirrorThread::wait_until_ready() {

@@ -71,10 +71,12 @@ class MirrorThread {
   void run();
   void work(const mirror::Mirror& mirror);
   void audit(const mirror::Mirror& mirror, const UpdateJob& job);
-  void look_at_weights(const mirror::Mirror& mirror);
+  void look_at_weights(const mirror::Mirror& mirror, const BaseWeights& weights);
   void end_with(Verdict verdict);  // as mirror.on_mismatch says; under mutex_
   void post(MirrorMessage message);
+  // nullopt: none, or base weights come first.
   std::optional<UpdateJob> next_job(bool wait);
+  std::optional<BaseWeights> next_weights();
   void tell_costs(const mirror::Mirror& mirror);
 
   MirrorOptions options_;

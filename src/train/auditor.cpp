@@ -205,8 +205,8 @@ bool Auditor::exchange(double wait_s) {
   }
   if (size.stop != 0)
     throw AgreedError(ErrorKind::kDisagreement,
-                      "the mirror disagrees: the last warning says with what, and the update's state is in "
-                      "native.snapshots (tandem audit replays it)",
+                      "the mirror disagrees: the last warning says with what; the state of an update that it names "
+                      "is in native.snapshots (tandem audit replays it)",
                       0);
   return size.done != 0;
 }

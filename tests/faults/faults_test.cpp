@@ -92,7 +92,7 @@ TEST_F(Faults, AreSeenByTheObservationThatIsTheirsAndAtTheFirstUpdateThatHasThem
     const fs::path out =
         bench().train(planted(fault, "--batch.micro 2 --train.updates 3 --eval.every 3 --optim.warmup 0"));
     const Trajectory run = read_trajectory(out / "native.h5");
-    ASSERT_TRUE(run.audits && run.audits->rows == 3) << bench().log();
+    ASSERT_TRUE(run.audits && run.audits->rows >= 3) << bench().log();
     const auto& verdicts = run.audits->verdict;
     const auto first =
         std::find_if(verdicts.begin(), verdicts.end(), [](Verdict v) { return v != Verdict::kPass; });

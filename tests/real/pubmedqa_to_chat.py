@@ -3,6 +3,7 @@
 
     pubmedqa_to_chat.py ori_pqal.json train.jsonl --rows 200
     pubmedqa_to_chat.py ori_pqal.json held_out.jsonl --rows 40 --skip 200
+    pubmedqa_to_chat.py ori_pqal.json short.jsonl --question-only       rows of about 100 tokens
 
 The order is that of SHA-256("seed:PMID"), so it is the same on every machine and Python, and two calls with the
 same seed and different --skip give disjoint rows. Every input row is accounted for.
@@ -27,13 +28,13 @@ def abstract_of(row):
     return "\n".join(parts)
 
 
-def convert(pmid, row):
+def convert(pmid, row, question_only):
     """(row as chat, None) or (None, why not)."""
     question, answer, abstract = row["QUESTION"].strip(), row["LONG_ANSWER"].strip(), abstract_of(row)
     for name, text in (("question", question), ("abstract", abstract), ("answer", answer)):
         if not text:
             return None, f"no {name}"
-    prompt = PROMPT.format(abstract=abstract, question=question)
+    prompt = question if question_only else PROMPT.format(abstract=abstract, question=question)
     messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
     return {"id": pmid, "messages": messages}, None
 
@@ -45,6 +46,7 @@ def main():
     parser.add_argument("--rows", type=int, help="rows to write (default: all)")
     parser.add_argument("--skip", type=int, default=0, help="converted rows to leave out first")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--question-only", action="store_true", help="leave the abstract out of the prompt")
     options = parser.parse_args()
     if options.skip < 0 or (options.rows is not None and options.rows < 0):
         parser.error("--rows and --skip must not be negative")
@@ -54,7 +56,7 @@ def main():
     order = sorted(rows, key=lambda pmid: hashlib.sha256(f"{options.seed}:{pmid}".encode()).digest())
     converted, rejected, seen = [], {}, set()
     for pmid in order:
-        chat, reason = convert(pmid, rows[pmid])
+        chat, reason = convert(pmid, rows[pmid], options.question_only)
         if chat and chat["messages"][0]["content"] in seen:
             chat, reason = None, "duplicate"
         if chat is None:
