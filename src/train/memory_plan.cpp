@@ -1,10 +1,12 @@
 #include "src/train/memory_plan.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "io/observations.hpp"
+#include "src/audit/mirror_memory.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/train/batch_limits.hpp"
@@ -35,6 +37,28 @@ std::int64_t evaluations_bytes(const ModelConfig& config, const LoraLayout& lora
   const auto norms = static_cast<std::int64_t>(lora.tensors().size()) * 3 / 2;
   const std::int64_t numbers = execution.observe_probe * (2 + 2 * kTopLogits) + 2 * config.n_layers + norms;
   return 2 * evaluations * numbers * 8;
+}
+
+// Every node is planned as the mirror's own.
+std::int64_t mirror_bytes(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
+                          const Execution& execution, const BatchLimits& limits) {
+  if (!execution.audits() && !execution.free_run()) return 0;
+  MirrorSizes sizes;
+  for (const auto& tensor : lora.tensors()) sizes.adapter_elements += tensor.rows * tensor.cols;
+  sizes.layers = config.n_layers;
+  sizes.hidden = config.hidden;
+  sizes.intermediate = config.intermediate;
+  sizes.heads = config.heads.n_heads;
+  sizes.qkv = config.heads.qkv_cols();
+  sizes.longest_sample = limits.longest_sample;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(spec.model.path, ignored))
+    if (entry.path().extension() == ".safetensors")
+      sizes.model_file_bytes += static_cast<std::int64_t>(entry.file_size(ignored));
+  sizes.audits = execution.audits();
+  sizes.free_run = execution.free_run();
+  sizes.snapshots = execution.snapshot_every > 0;
+  return mirror_memory_bytes(sizes);
 }
 
 // A number that stands alone in a file of the system; none where there is no such file or it says "max".
@@ -70,7 +94,7 @@ std::vector<std::string> MemoryPlan::lines() const {
       cat("memory: ", gib(node_bytes()), " for the ", local_ranks, local_ranks == 1 ? " rank" : " ranks",
           " of a node: weights ", gib(weights_bytes), " once; a rank ", gib(rank_bytes()), ": activations ",
           gib(activation_bytes), ", adapter and moments ", gib(state_bytes), ", samples ", gib(sample_bytes),
-          ", other ", gib(other_bytes))};
+          ", other ", gib(other_bytes), mirror_bytes > 0 ? cat("; the mirror ", gib(mirror_bytes)) : "")};
   if (n_recomputed > 0)
     lines.push_back(
         cat(n_recomputed, " of ", n_layers, " layers are computed again in backward, to fit (memory.limit)"));
@@ -90,6 +114,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
   plan.sample_bytes = bytes_of(train) + bytes_of(held_out);
   plan.other_bytes = kProcessBytes + threads * kThreadBytes;
   if (limits.eval_scored > 0) plan.other_bytes += evaluations_bytes(config, lora, spec, execution);
+  plan.mirror_bytes = mirror_bytes(config, lora, spec, execution, limits);
   plan.n_layers = config.n_layers;
   plan.local_ranks = local_ranks;
   for (; plan.n_recomputed <= config.n_layers; ++plan.n_recomputed) {

@@ -18,12 +18,13 @@ struct MemoryPlan {
   std::int64_t state_bytes = 0;       // a rank's adapter, moments, gradient and exact sum
   std::int64_t sample_bytes = 0;      // a rank's
   std::int64_t other_bytes = 0;       // a rank's: libraries, threads' scratch, the trajectory
+  std::int64_t mirror_bytes = 0;      // once, on the node of the mirror's rank
   std::int64_t n_recomputed = 0;      // layers
   std::int64_t n_layers = 0;
   int local_ranks = 1;
 
   std::int64_t rank_bytes() const { return activation_bytes + state_bytes + sample_bytes + other_bytes; }
-  std::int64_t node_bytes() const { return weights_bytes + local_ranks * rank_bytes(); }
+  std::int64_t node_bytes() const { return weights_bytes + local_ranks * rank_bytes() + mirror_bytes; }
   // For people: one line a part.
   std::vector<std::string> lines() const;
 };

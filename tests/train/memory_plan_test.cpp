@@ -51,6 +51,25 @@ TEST(MemoryPlan, CountsWhatEvaluationsLeave) {
   EXPECT_EQ(with - without, 2 * 1002 * 512 * 18 * 8);  // 74 kB an evaluation, twice
 }
 
+TEST(MemoryPlan, CountsTheMirrorOnceANode) {
+  const Planned run;
+  RunSpec spec;
+  spec.model.path = run.folder.path() / "no_model";
+  Execution execution = run.execution;
+  const auto plan = [&](std::int64_t every, const std::string& mode, int ranks) {
+    execution.mirror_every = every;
+    execution.mirror_mode = mode;
+    return plan_memory(run.config, run.lora, spec, execution, run.samples, {}, 1, ranks,
+                       std::int64_t{1} << 40);
+  };
+  const std::int64_t none = plan(0, "audit", 1).node_bytes(), two = plan(0, "audit", 2).node_bytes();
+  const MemoryPlan audits = plan(1, "audit", 1);
+  EXPECT_EQ(audits.node_bytes(), none + audits.mirror_bytes);
+  EXPECT_EQ(plan(1, "audit", 2).node_bytes(), two + audits.mirror_bytes);
+  EXPECT_GT(plan(1, "both", 1).mirror_bytes, audits.mirror_bytes);
+  EXPECT_NE(audits.lines()[0].find("; the mirror 0."), std::string::npos) << audits.lines()[0];
+}
+
 TEST(MemoryPlan, RefusesWithTheFiguresWhatCannotFit) {
   try {
     Planned().plan(1 << 20);
