@@ -19,9 +19,6 @@ class ProbeTables {
   hdf5::Table probe_, activation_;
 };
 
-// /activation/{ba_norm, update_norm}.
-hdf5::Table norm_table(const hdf5::Id& file, std::int64_t n_tensors);
-
 // /audit.
 class AuditTable {
  public:
@@ -33,8 +30,5 @@ class AuditTable {
   hdf5::Table table_;
   std::vector<double> unknown_;  // [P] of NaN
 };
-
-// /load/memory, inside the group /load.
-hdf5::Table load_memory_table(const hdf5::Id& load);
 
 }  // namespace tandem

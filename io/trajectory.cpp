@@ -9,6 +9,7 @@
 #include <set>
 #include <type_traits>
 
+#include "io/format/writer.hpp"
 #include "io/hdf5.hpp"
 #include "io/observation_tables.hpp"
 #include "io/publish.hpp"
@@ -22,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-using hdf5::About;
-using hdf5::ElementType;
 using hdf5::Id;
 
 constexpr double kMostOfTheTime = 0.05;            // share of the run spent publishing
@@ -55,25 +54,10 @@ void check_digest(const std::string& digest, const char* where) {
 }
 
 // One text and its digest, as /spec and /execution have them.
-void write_canonical(const Id& file, const char* name, const std::string& text, const char* what) {
-  const Id group = hdf5::create_group(file, name);
-  hdf5::write_text(group, "text", text, {"text", what});
-  hdf5::write_text(group, "digest", sha256_hex(text), {"SHA-256", "SHA-256 of text, hexadecimal"});
-}
-
-void write_digests(const Id& group, const std::string& name, const std::string& characters,
-                   const About& about) {
-  const Id type = hdf5::digest_type();
-  const hsize_t count = characters.size() / hdf5::kDigestChars;
-  hdf5::write_array(group, name, {type.get(), type.get(), hdf5::kDigestChars}, std::span(&count, 1),
-                    characters.data(), about);
-}
-
-template <class T>
-void write_column(const Id& group, const std::string& name, const ElementType& type,
-                  const std::vector<T>& values, const About& about) {
-  const hsize_t count = values.size();
-  hdf5::write_array(group, name, type, std::span(&count, 1), values.data(), about);
+void write_canonical(const Id& file, const std::string& group, const std::string& text) {
+  hdf5::create_group(file, group);
+  format::write(file, group + "/text", text);
+  format::write(file, group + "/digest", sha256_hex(text));
 }
 
 template <class T>
@@ -88,48 +72,6 @@ void write_snapshot_part(const Id& group, const std::vector<std::span<const T>>&
     hdf5::write_array(group, names[i], type, dims, tensors[i].data(),
                       {"1", "row-major, as the adapter's matrix", {"row", "column"}});
   }
-}
-
-hdf5::Table update_table(const Id& file, std::int64_t batch_global) {
-  const auto integer = hdf5::int64_type(), real = hdf5::float64_type(), bits = hdf5::uint64_type();
-  hdf5::Table table(file, "update", "update", kUpdateChunk);
-  table.add("step", integer, "updates", "number of the update, from 1")
-      .add("optimizer_step", integer, "updates", "optimizer steps made so far")
-      .add("loss", real, "nat/token",
-           "mean negative log-likelihood of the target tokens, NaN where there are none")
-      .add("n_targets", integer, "tokens", "scored target tokens")
-      .add("grad_norm", real, "nat/token", "2-norm of all adapter gradients before clipping")
-      .add("clip", real, "1", "factor applied to the gradients")
-      .add("lr", real, "1", "learning rate")
-      .add("n_samples", integer, "samples", "samples of the global batch")
-      .add("checksum", bits, "1", "weighted sum of the reduced limbs modulo 2^64")
-      .add("seconds", real, "s", "wall-clock time of the update")
-      .add("adapter_checksum", bits, "1", "weighted sum of the adapter's bits after the step modulo 2^64");
-  if (batch_global > 0)
-    table.add_wide("sample_ids", integer, batch_global, "sample", "1",
-                   "0-based indices of the samples in order, -1 = none");
-  return table;
-}
-
-hdf5::Table eval_table(const Id& file) {
-  const auto integer = hdf5::int64_type(), real = hdf5::float64_type();
-  const Id digest = hdf5::digest_type();
-  hdf5::Table table(file, "eval", "evaluation", kEvalChunk);
-  table.add("step", integer, "updates", "updates made before the evaluation, 0 = untrained")
-      .add("nll_sum", real, "nat", "sum of the negative log-likelihood over the held-out target tokens")
-      .add("n_tokens", integer, "tokens", "scored target tokens")
-      .add("loss", real, "nat/token", "nll_sum / n_tokens")
-      .add("seconds", real, "s", "wall-clock time of the evaluation")
-      .add("adapter_digest", {digest.get(), digest.get(), hdf5::kDigestChars}, "SHA-256",
-           "digest of the adapter evaluated (SPEC.md, Digests)");
-  return table;
-}
-
-hdf5::Table memory_table(const Id& file) {
-  hdf5::Table table(file, "memory", "evaluation", kEvalChunk);
-  table.add("host_bytes", hdf5::int64_type(), "bytes", "peak resident memory so far, largest over the ranks")
-      .add("device_bytes", hdf5::int64_type(), "bytes", "peak device memory so far, largest over the ranks");
-  return table;
 }
 
 }  // namespace
@@ -150,7 +92,10 @@ struct TrajectoryWriter::State {
         flush_s(flush_s_),
         file(hdf5::create_in_memory(path.string() + " (in memory)")),
         provenance(hdf5::create_group(file, "provenance")) {
-    if (header.records_updates) updates = update_table(file, header.batch_global);
+    if (!header.records_updates) return;
+    format::Sizes sizes;
+    if (header.batch_global > 0) sizes["G"] = header.batch_global;
+    updates = format::growing_table(file, "update", "U", sizes, kUpdateChunk);
   }
 
   // Rows of all tables, then the image of the file.
@@ -187,22 +132,15 @@ TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header
   hdf5::set_attribute(s.file, "format_version", kTrajectoryVersion);
   hdf5::set_attribute(s.file, "stack", header.stack);
   hdf5::set_attribute(s.file, "complete", std::int64_t{0});
-  if (!header.spec_text.empty())
-    write_canonical(s.file, "spec", header.spec_text,
-                    "canonical text of what is to be computed (SPEC.md, Keys)");
-  if (!header.execution_text.empty())
-    write_canonical(s.file, "execution", header.execution_text,
-                    "canonical text of how it is computed (SPEC.md, Keys)");
+  if (!header.spec_text.empty()) write_canonical(s.file, "spec", header.spec_text);
+  if (!header.execution_text.empty()) write_canonical(s.file, "execution", header.execution_text);
   for (const auto& [name, value] : header.provenance) set_provenance(name, value);
   s.sample_ids.resize(static_cast<std::size_t>(header.batch_global));
   if (!header.records_eval) return;
-  s.evals = eval_table(s.file);
-  s.memory = memory_table(s.file);
+  s.evals = format::growing_table(s.file, "eval", "E", {}, kEvalChunk);
+  s.memory = format::growing_table(s.file, "memory", "E", {}, kEvalChunk);
   const double unknown[] = {std::nan(""), std::nan("")};
-  const hsize_t two = 2;
-  hdf5::write_array(
-      s.evals->group(), "loss_adapter_off", hdf5::float64_type(), std::span(&two, 1), unknown,
-      {"nat/token", "held-out loss without the adapter: at step 0, at the end; NaN = not known", {"when"}});
+  format::write(s.file, "eval/loss_adapter_off", unknown);
 }
 
 TrajectoryWriter::~TrajectoryWriter() = default;
@@ -228,20 +166,18 @@ void TrajectoryWriter::set_load(std::span<const LoadRow> tensors, std::string_vi
     mean.push_back(tensor.mean);
     rms.push_back(tensor.rms);
   }
-  const Id group = hdf5::create_group(state_->file, "load");
-  hdf5::write_texts(group, "name", names, {"text", "base tensors as the files name them", {"tensor"}});
-  write_digests(group, "digest", digests,
-                {"SHA-256", "of the tensor's bytes in the file's dtype", {"tensor"}});
-  const hsize_t dims[] = {tensors.size(), kMaxLoadDims};
-  hdf5::write_array(group, "shape", hdf5::int64_type(), dims, shapes.data(),
-                    {"elements", "-1 = no such dimension", {"tensor", "dimension"}});
-  hdf5::write_texts(group, "dtype", dtypes, {"text", "as the file names it", {"tensor"}});
-  write_column(group, "mean", hdf5::float64_type(), mean, {"1", "mean of the elements", {"tensor"}});
-  write_column(group, "rms", hdf5::float64_type(), rms,
-               {"1", "root of the mean square of the elements", {"tensor"}});
-  hdf5::write_text(group, "config", config, {"JSON", "the model's configuration as read"});
+  const Id& file = state_->file;
+  hdf5::create_group(file, "load");
+  format::write(file, "load/name", names);
+  format::write(file, "load/digest", digests);
+  format::write(file, "load/shape", shapes);
+  format::write(file, "load/dtype", dtypes);
+  format::write(file, "load/mean", mean);
+  format::write(file, "load/rms", rms);
+  format::write(file, "load/config", config);
   state_->n_base_tensors = static_cast<std::int64_t>(tensors.size());
-  if (state_->header.records_audits) state_->load_memory = load_memory_table(group);
+  if (state_->header.records_audits)
+    state_->load_memory = format::growing_table(file, "load/memory", "R", {}, kEvalChunk);
 }
 
 void TrajectoryWriter::set_render(std::span<const RenderRow> train, std::span<const RenderRow> held_out,
@@ -256,16 +192,14 @@ void TrajectoryWriter::set_render(std::span<const RenderRow> train, std::span<co
       n_targets.push_back(row.n_targets);
       last.push_back(row.last_target_id);
     }
-  const Id group = hdf5::create_group(state_->file, "render");
+  const Id& file = state_->file;
+  const Id group = hdf5::create_group(file, "render");
   hdf5::set_attribute(group, "n_train", static_cast<std::int64_t>(train.size()));
-  write_digests(group, "digest", digests,
-                {"SHA-256", "of the token ids and target marks (SPEC.md, Digests)", {"sample"}});
-  write_column(group, "n_ids", hdf5::int64_type(), n_ids, {"tokens", "length of the sample", {"sample"}});
-  write_column(group, "n_targets", hdf5::int64_type(), n_targets, {"tokens", "target tokens", {"sample"}});
-  write_column(group, "last_target_id", hdf5::int64_type(), last,
-               {"1", "token id of the last target, -1 = none", {"sample"}});
-  hdf5::write_text(group, "template_digest", template_digest,
-                   {"SHA-256", "of the chat template, empty where none was used"});
+  format::write(file, "render/digest", digests);
+  format::write(file, "render/n_ids", n_ids);
+  format::write(file, "render/n_targets", n_targets);
+  format::write(file, "render/last_target_id", last);
+  format::write(file, "render/template_digest", template_digest);
 }
 
 void TrajectoryWriter::set_render(const SampleSet& train, const SampleSet& held_out,
@@ -284,11 +218,9 @@ void TrajectoryWriter::set_render(const SampleSet& train, const SampleSet& held_
   ids.insert(ids.end(), held_out.all_ids().begin(), held_out.all_ids().end());
   std::vector<std::uint8_t> marks = train.all_targets();
   marks.insert(marks.end(), held_out.all_targets().begin(), held_out.all_targets().end());
-  const Id group = hdf5::open_group(state_->file, "render");
-  write_column(group, "begin", hdf5::int64_type(), begin,
-               {"tokens", "sample i is ids [begin[i], begin[i+1])", {"sample"}});
-  write_column(group, "ids", hdf5::int32_type(), ids, {"1", "token ids, sample after sample", {"token"}});
-  write_column(group, "targets", hdf5::uint8_type(), marks, {"1", "target mark of each token", {"token"}});
+  format::write(state_->file, "render/begin", begin);
+  format::write(state_->file, "render/ids", ids);
+  format::write(state_->file, "render/targets", marks);
 }
 
 void TrajectoryWriter::set_adapter(std::span<const std::string> names,
@@ -299,20 +231,15 @@ void TrajectoryWriter::set_adapter(std::span<const std::string> names,
   s.adapter_shapes.assign(shapes.begin(), shapes.end());
   std::vector<std::int64_t> flat;
   for (const auto& [rows, cols] : shapes) flat.insert(flat.end(), {rows, cols});
-  const Id group = hdf5::create_group(s.file, "adapter");
-  hdf5::write_texts(group, "names", names,
-                    {"text", "adapter tensors, the order of every per-tensor column", {"tensor"}});
-  const hsize_t dims[] = {names.size(), 2};
-  hdf5::write_array(group, "shapes", hdf5::int64_type(), dims, flat.data(),
-                    {"elements", "rows and columns", {"tensor", "dimension"}});
+  hdf5::create_group(s.file, "adapter");
+  format::write(s.file, "adapter/names", names);
+  format::write(s.file, "adapter/shapes", flat);
   const auto n_tensors = static_cast<std::int64_t>(names.size());
-  if (s.header.records_norms) s.norms = norm_table(s.file, n_tensors);
+  const format::Sizes sizes = {{"P", n_tensors}, {"M", n_tensors / 2}};
+  if (s.header.records_norms) s.norms = format::growing_table(s.file, "activation", "E", sizes, kEvalChunk);
   if (s.header.records_audits) s.audits.emplace(s.file, n_tensors);
-  if (!s.header.records_observed) return;
-  s.observed.emplace(s.file, "observed", "observation", kEvalChunk);
-  s.observed->add("step", hdf5::int64_type(), "updates", "update observed")
-      .add_wide("tensor_grad_norm", hdf5::float64_type(), n_tensors, "tensor", "nat/token",
-                "2-norm of each adapter tensor's gradient before clipping");
+  if (s.header.records_observed)
+    s.observed = format::growing_table(s.file, "observed", "O", sizes, kEvalChunk);
 }
 
 void TrajectoryWriter::set_probe(const ProbeTokens& tokens, std::int64_t n_layers) {
