@@ -184,6 +184,16 @@ class Table {
 // Opens without a lock: what is read was published whole (publish.hpp). Says what a file is that is not HDF5.
 Id open_for_reading(const std::filesystem::path& path);
 
+// How a name leads to an object; links of the last two kinds are not followed.
+enum class Link { kNone, kHard, kSoft, kElsewhere };
+
+// What a dataset announces, before its values are read.
+struct Announced {
+  std::string type;  // "float64", "int64 big-endian", "text", "text of 64 bytes", "compound", ...
+  bool text = false;
+  std::vector<std::int64_t> dims;
+};
+
 // A group or dataset inside an open file, with the path used in errors. Links to other files or paths are not
 // followed.
 class Node {
@@ -194,17 +204,24 @@ class Node {
   std::vector<std::string> members() const;
   std::vector<std::string> attributes() const;
   bool has(const std::string& name) const;
+  Link link(const std::string& name) const;
   std::optional<Node> group(const std::string& name) const;
+  bool holds_group(const std::string& name) const;
+  // A dataset as the owner of attributes.
+  Node dataset(const std::string& name) const;
 
   // Attributes, one value each. nullopt where it is absent; an error where it is of another kind.
   std::optional<std::string> text_attribute(const std::string& name) const;
   std::optional<std::int64_t> int_attribute(const std::string& name) const;
+  // A list of texts; empty where it is absent or something else.
+  std::vector<std::string> text_list_attribute(const std::string& name) const;
   // Any attribute as text: numbers printed, lists separated by commas.
   std::string attribute_as_text(const std::string& name) const;
 
   // A dataset's values, row-major; dims receives its shape. Empty where it is absent. More data announced
   // than the file stores is an error, so what is allocated is bounded by the file's size.
   std::vector<std::int64_t> shape(const std::string& name) const;
+  Announced announced(const std::string& name) const;
   std::vector<double> doubles(const std::string& name, std::vector<std::int64_t>& dims) const;
   std::vector<std::int64_t> ints(const std::string& name, std::vector<std::int64_t>& dims) const;
   // Elements [first, first + count) of a list of integers; an error where it has no such part.
@@ -214,8 +231,11 @@ class Node {
   // One text: a dataset of one element or an attribute.
   std::optional<std::string> text(const std::string& name) const;
 
-  // The file an external link names; nullopt for anything else.
-  std::optional<std::string> external_file(const std::string& name) const;
+  // The file that an external link names and the object there; nullopt for anything else.
+  struct External {
+    std::string file, object;
+  };
+  std::optional<External> external(const std::string& name) const;
 
  private:
   Node(Id object, std::string where, std::uintmax_t file_bytes);

@@ -17,7 +17,7 @@ constexpr std::size_t kMostMembers = 4096;
 constexpr std::uintmax_t kFreeBytes = std::uintmax_t{1}
                                       << 20;       // what a dataset may hold by its fill value alone
 constexpr std::uintmax_t kMostCompression = 1100;  // deflate's limit is 1032
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{8} << 30;
+constexpr std::uintmax_t kMostExpansion = std::uintmax_t{1} << 30;  // what decompressing a dataset may add
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw Error(ErrorKind::kInput, cat(where, ": ", what));
@@ -112,6 +112,50 @@ std::vector<std::string> read_attribute_texts(const Id& attribute, const Id& typ
   return texts;
 }
 
+std::string name_of_number(hid_t type) {
+  const struct {
+    hid_t type;
+    const char* name;
+  } plain[] = {{H5T_IEEE_F64LE, "float64"}, {H5T_IEEE_F32LE, "float32"}, {H5T_STD_I64LE, "int64"},
+               {H5T_STD_U64LE, "uint64"},   {H5T_STD_I32LE, "int32"},    {H5T_STD_U32LE, "uint32"},
+               {H5T_STD_I16LE, "int16"},    {H5T_STD_U16LE, "uint16"},   {H5T_STD_I8LE, "int8"},
+               {H5T_STD_U8LE, "uint8"},     {H5T_STD_I8BE, "int8"},      {H5T_STD_U8BE, "uint8"}};
+  for (const auto& [known, name] : plain)
+    if (H5Tequal(type, known) > 0) return name;
+  const bool real = H5Tget_class(type) == H5T_FLOAT;
+  const char* kind = real ? "float" : H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int";
+  return cat(kind, 8 * H5Tget_size(type),
+             H5Tget_order(type) == H5T_ORDER_BE ? " big-endian" : " of an unusual layout");
+}
+
+std::string name_of_type(hid_t type) {
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+    case H5T_FLOAT:
+      return name_of_number(type);
+    case H5T_STRING:
+      return H5Tis_variable_str(type) > 0 ? "text" : cat("text of ", H5Tget_size(type), " bytes");
+    case H5T_COMPOUND:
+      return "compound";
+    case H5T_ENUM:
+      return "an enumeration";
+    case H5T_VLEN:
+      return "lists of variable length";
+    case H5T_ARRAY:
+      return "arrays";
+    case H5T_BITFIELD:
+      return "a bit field";
+    case H5T_OPAQUE:
+      return "opaque";
+    case H5T_REFERENCE:
+      return "references";
+    case H5T_TIME:
+      return "times";
+    default:
+      return "of an unknown type";
+  }
+}
+
 std::uintmax_t element_count(const Id& space, const std::string& where,
                              std::vector<std::int64_t>* dims = nullptr) {
   const int rank = H5Sget_simple_extent_ndims(space.get());
@@ -186,11 +230,27 @@ std::vector<std::string> Node::attributes() const {
   return names;
 }
 
-bool Node::has(const std::string& name) const {
-  if (checked(H5Lexists(object_.get(), name.c_str(), H5P_DEFAULT), where_ + name) <= 0) return false;
+Link Node::link(const std::string& name) const {
+  if (checked(H5Lexists(object_.get(), name.c_str(), H5P_DEFAULT), where_ + name) <= 0) return Link::kNone;
   H5L_info_t info;
   checked_status(H5Lget_info(object_.get(), name.c_str(), &info, H5P_DEFAULT), where_ + name);
-  return info.type == H5L_TYPE_HARD;
+  return info.type == H5L_TYPE_HARD   ? Link::kHard
+         : info.type == H5L_TYPE_SOFT ? Link::kSoft
+                                      : Link::kElsewhere;
+}
+
+bool Node::has(const std::string& name) const { return link(name) == Link::kHard; }
+
+bool Node::holds_group(const std::string& name) const {
+  if (!has(name)) return false;
+  const Id object = owned(H5Oopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Oclose, where_ + name);
+  return H5Iget_type(object.get()) == H5I_GROUP;
+}
+
+Node Node::dataset(const std::string& name) const {
+  Dataset dataset = open_dataset(name);
+  if (!dataset.id) refuse(dataset.where, "is missing");
+  return Node(std::move(dataset.id), dataset.where + ", ", file_bytes_);
 }
 
 std::optional<Node> Node::group(const std::string& name) const {
@@ -226,6 +286,18 @@ std::optional<std::int64_t> Node::int_attribute(const std::string& name) const {
   return value;
 }
 
+std::vector<std::string> Node::text_list_attribute(const std::string& name) const {
+  const std::string where = cat(where_, "attribute ", name);
+  if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return {};
+  const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
+  const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
+  const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
+  const auto count = element_count(space, where);
+  if (H5Tget_class(type.get()) != H5T_STRING || count > H5S_MAX_RANK || H5Tget_size(type.get()) > file_bytes_)
+    return {};
+  return read_attribute_texts(attribute, type, space, static_cast<std::size_t>(count), where);
+}
+
 std::string Node::attribute_as_text(const std::string& name) const {
   const std::string where = cat(where_, "attribute ", name);
   const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
@@ -239,7 +311,7 @@ std::string Node::attribute_as_text(const std::string& name) const {
     refuse(where, "announces more than the file holds");
   // Many elements may point to one long text.
   if (kind == H5T_STRING && H5Tis_variable_str(type.get()) > 0 &&
-      count > kMostBytes / std::max<std::uintmax_t>(file_bytes_, 1))
+      count > kMostExpansion / std::max<std::uintmax_t>(file_bytes_, 1))
     refuse(where, "lists too many texts");
   std::vector<std::string> parts;
   const auto n = static_cast<std::size_t>(count);
@@ -275,10 +347,10 @@ Node::Dataset Node::open_dataset(const std::string& name) const {
   if (H5Pget_layout(create.get()) == H5D_VIRTUAL || H5Pget_external_count(create.get()) > 0)
     refuse(dataset.where, "keeps its values in another file");
   const auto count = element_count(dataset.space, dataset.where, &dataset.dims);
-  const std::uintmax_t stored = H5Dget_storage_size(dataset.id.get());
-  const std::uintmax_t ratio = H5Pget_nfilters(create.get()) > 0 ? kMostCompression : 1;
-  const std::uintmax_t most =
-      std::min(kMostBytes, std::max(kFreeBytes, std::min(stored, file_bytes_) * ratio));
+  const std::uintmax_t stored = H5Dget_storage_size(dataset.id.get()), real = std::min(stored, file_bytes_);
+  const std::uintmax_t expanded =
+      H5Pget_nfilters(create.get()) > 0 ? std::min(real * kMostCompression, real + kMostExpansion) : real;
+  const std::uintmax_t most = std::max(kFreeBytes, expanded);
   std::uintmax_t bytes = 0;
   if (__builtin_mul_overflow(count, static_cast<std::uintmax_t>(H5Tget_size(dataset.type.get())), &bytes) ||
       bytes > most)
@@ -311,6 +383,12 @@ std::vector<T> Node::numbers(const std::string& name, std::vector<std::int64_t>&
 }
 
 std::vector<std::int64_t> Node::shape(const std::string& name) const { return open_dataset(name).dims; }
+
+Announced Node::announced(const std::string& name) const {
+  const Dataset dataset = open_dataset(name);
+  if (!dataset.id) refuse(dataset.where, "is missing");
+  return {name_of_type(dataset.type.get()), H5Tget_class(dataset.type.get()) == H5T_STRING, dataset.dims};
+}
 
 std::vector<double> Node::doubles(const std::string& name, std::vector<std::int64_t>& dims) const {
   return numbers<double>(name, dims, H5T_NATIVE_DOUBLE, true);
@@ -372,7 +450,7 @@ std::optional<std::string> Node::text(const std::string& name) const {
   return std::move(values.front());
 }
 
-std::optional<std::string> Node::external_file(const std::string& name) const {
+std::optional<Node::External> Node::external(const std::string& name) const {
   H5L_info_t info;
   checked_status(H5Lget_info(object_.get(), name.c_str(), &info, H5P_DEFAULT), where_ + name);
   if (info.type != H5L_TYPE_EXTERNAL) return std::nullopt;
@@ -381,7 +459,7 @@ std::optional<std::string> Node::external_file(const std::string& name) const {
                  where_ + name);
   const char *file = nullptr, *object = nullptr;
   checked_status(H5Lunpack_elink_val(value.data(), value.size(), nullptr, &file, &object), where_ + name);
-  return std::string(file);
+  return External{file, object};
 }
 
 }  // namespace tandem::hdf5

@@ -1,15 +1,11 @@
 #include "io/trajectory_reader.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <system_error>
 #include <tuple>
 
+#include "io/contained.hpp"
 #include "io/hdf5.hpp"
 #include "io/trajectory.hpp"
 #include "src/base/error.hpp"
@@ -252,8 +248,13 @@ void read_snapshots(const Node& group, Trajectory& out) {
     std::int64_t step = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
     if (error != std::errc() || end != name.data() + name.size()) continue;
-    if (const auto file = group.external_file(name))
-      out.snapshots.emplace_back(step, out.path.parent_path() / *file);
+    const auto link = group.external(name);
+    if (!link) continue;
+    // A file may not send its reader elsewhere.
+    const std::filesystem::path file = link->file;
+    if (file.is_absolute() || std::find(file.begin(), file.end(), "..") != file.end())
+      refuse(group.where() + name, cat("leads out of the file's folder, to ", link->file));
+    out.snapshots.emplace_back(step, out.path.parent_path() / file);
   }
   std::sort(out.snapshots.begin(), out.snapshots.end());
 }
@@ -318,23 +319,10 @@ Trajectory read_trajectory(const std::filesystem::path& file) {
 }
 
 Trajectory read_untrusted_trajectory(const std::filesystem::path& file) {
-  constexpr unsigned kMostSeconds = 120;  // of a loop in damaged metadata
-  const pid_t child = fork();
-  if (child < 0) refuse(file.string(), cat("no process to read it with: ", std::strerror(errno)));
-  if (child == 0) {
-    alarm(kMostSeconds);
-    try {
-      read_trajectory(file);
-    } catch (...) {
-      // The parent meets the same error and reports it.
-    }
-    _exit(0);
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status != 0)
-    refuse(file.string(), "is a damaged HDF5 file (reading it made the HDF5 library crash or loop)");
+  run_contained(file, [&] {
+    read_trajectory(file);
+    return std::string();
+  });
   return read_trajectory(file);
 }
 

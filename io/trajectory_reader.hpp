@@ -109,8 +109,9 @@ struct Trajectory {
 // version, an unknown value of an enumeration, columns of unequal length, more data announced than stored.
 Trajectory read_trajectory(const std::filesystem::path& file);
 
-// For files of unknown origin: HDF5 itself crashes on some damaged ones, so a child process reads the file
-// first, and its death is an error (kInput) of this one. Not for a process that runs MPI.
+// For files of unknown origin: HDF5 itself crashes on some damaged ones, so a child process with bounded
+// memory and time reads the file first (contained.hpp), and its death is an error (kInput) of this one. Not
+// for a process that runs MPI.
 Trajectory read_untrusted_trajectory(const std::filesystem::path& file);
 
 // Token ids and target marks of sample i of /render; nullopt where the file does not hold them.

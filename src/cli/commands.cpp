@@ -139,7 +139,10 @@ int run_audit(const Arguments& arguments) {
 }
 
 int run_inspect(const Arguments& arguments) {
-  return inspect_command({.path = arguments.positional.front(), .json = arguments.has("json")}, std::cout);
+  return inspect_command({.path = arguments.positional.front(),
+                          .json = arguments.has("json"),
+                          .validate = arguments.has("validate")},
+                         std::cout);
 }
 
 int run_spec(const Arguments& arguments) {
@@ -241,11 +244,17 @@ std::vector<Command> make_commands() {
        .run = run_train},
       {.name = "inspect",
        .summary = "what a trajectory file or a run's folder holds",
-       .usage = "[--json] FILE_OR_FOLDER",
+       .usage = "[--validate] [--json] FILE_OR_FOLDER",
        .about = "Reads trajectories (io/FORMAT.md), also of a run that is still going on. Losses are\n"
-                "natural logarithms per scored token.\n",
+                "natural logarithms per scored token. `improved` counts, of the evaluations after the\n"
+                "first, those with a lower loss than every one before, and those with a lower loss than\n"
+                "the one just before. d/bound: an audited gradient's relative error by its threshold.\n",
        .example = "tandem inspect runs/quickstart/run",
-       .options = {{"json", "", "one JSON object: {\"trajectories\": [...]}"}},
+       .options = {{"validate", "",
+                    "hold each file, with the snapshots it links, to io/FORMAT.md instead: one line per "
+                    "problem (rows count from 0); exit code 3 where there is one"},
+                   {"json", "",
+                    "one JSON object: {\"trajectories\": [...]}; with --validate {\"files\": [...]}"}},
        .positionals = {"FILE_OR_FOLDER"},
        .run = run_inspect},
       {.name = "audit",

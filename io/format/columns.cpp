@@ -1,0 +1,67 @@
+#include "io/format/columns.hpp"
+
+#include <type_traits>
+
+namespace tandem::format {
+
+namespace {
+
+// "load/memory/step" to "load/memory" and "step".
+std::pair<std::string, std::string> split(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return {path.substr(0, slash), path.substr(slash + 1)};
+}
+
+}  // namespace
+
+std::optional<hdf5::Node> Columns::group(const std::string& path) const {
+  const std::size_t slash = path.find('/');
+  const std::string first = path.substr(0, slash);
+  if (!root_.holds_group(first)) return std::nullopt;
+  auto outer = root_.group(first);
+  if (slash == path.npos) return outer;
+  const std::string second = path.substr(slash + 1);
+  return outer->holds_group(second) ? outer->group(second) : std::nullopt;
+}
+
+template <class T>
+const std::vector<T>* Columns::values(const std::string& path) {
+  if (!has(path)) return nullptr;
+  if (const auto found = values_.find(path); found != values_.end())
+    return &std::get<std::vector<T>>(found->second);
+  const auto [group_path, name] = split(path);
+  try {
+    const auto node = group(group_path);
+    std::vector<std::int64_t> dims;
+    std::vector<T> read;
+    if constexpr (std::is_same_v<T, double>)
+      read = node->doubles(name, dims);
+    else if constexpr (std::is_same_v<T, std::int64_t>)
+      read = node->ints(name, dims);
+    else
+      read = node->texts(name, dims);
+    return &std::get<std::vector<T>>(values_.emplace(path, std::move(read)).first->second);
+  } catch (const Error& error) {
+    findings_.add(error, file_);
+    good_.erase(path);
+    return nullptr;
+  }
+}
+
+template const std::vector<std::int64_t>* Columns::values(const std::string&);
+template const std::vector<double>* Columns::values(const std::string&);
+template const std::vector<std::string>* Columns::values(const std::string&);
+
+std::vector<std::int64_t> Columns::part(const std::string& path, std::int64_t first, std::int64_t count) {
+  if (!has(path)) return {};
+  const auto [group_path, name] = split(path);
+  try {
+    return group(group_path)->ints_at(name, first, count);
+  } catch (const Error& error) {
+    findings_.add(error, file_);
+    good_.erase(path);
+    return {};
+  }
+}
+
+}  // namespace tandem::format
