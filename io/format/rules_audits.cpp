@@ -40,7 +40,7 @@ void check_audits(Columns& columns, const RunPlan& plan) {
   check_enumeration(columns, "audit/verdict", kVerdictNames, verdict_names());
   if (const auto* step = columns.ints("audit/step"))
     columns.findings().each("audit/step", step->size(), [&](std::size_t i) {
-      const std::int64_t least = i > 0 ? std::max<std::int64_t>((*step)[i - 1], 1) : 1, at = (*step)[i];
+      const std::int64_t least = i > 0 ? std::max<std::int64_t>((*step)[i - 1], 0) : 0, at = (*step)[i];
       if (plan.updates && at > *plan.updates) return unless(false, at, cat("at most ", *plan.updates));
       return unless(at >= least, at, cat("at least ", least, " (steps do not descend)"));
     });

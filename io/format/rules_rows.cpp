@@ -41,6 +41,12 @@ void check_counts(Columns& columns) {
       return counts[i] == 0 ? unless(std::isnan(value), value, "NaN, as nothing was scored")
                             : unless(not_negative(value), value, kNotNegative);
     });
+  if (const auto* clip = columns.doubles("update/clip"))
+    columns.findings().each("update/clip", clip->size(), [&](std::size_t i) {
+      const double factor = (*clip)[i];
+      return counts[i] == 0 ? unless(factor == 1.0, factor, "1, as nothing was scored")
+                            : unless(factor > 0.0 && factor <= 1.0, factor, "a factor above 0 and at most 1");
+    });
   if (const auto* norm = columns.doubles("update/grad_norm"))
     columns.findings().each("update/grad_norm", norm->size(), [&](std::size_t i) {
       return counts[i] == 0 ? unless((*norm)[i] == 0.0, (*norm)[i], "0, as nothing was scored")
@@ -169,10 +175,6 @@ void check_updates(Columns& columns, const RunPlan& plan) {
                                  rows < *plan.updates ? ", as the file is complete" : ""));
   }
   check_counts(columns);
-  if (const auto* clip = columns.doubles("update/clip"))
-    columns.findings().each("update/clip", clip->size(), [&](std::size_t i) {
-      return unless((*clip)[i] > 0.0 && (*clip)[i] <= 1.0, (*clip)[i], "a factor above 0 and at most 1");
-    });
   for (const char* name : {"update/lr", "update/seconds"}) check_not_negative(columns, name);
   check_sample_ids(columns, plan);
   columns.forget("update/sample_ids");

@@ -228,7 +228,8 @@ def write(path, samples, n_train, facts, template_digest, with_ids):
         dataset(group, "n_targets", np.array([len(answer) for answer in answers], "<i8"), "tokens", "scored tokens", "sample")
         dataset(group, "last_target_id", np.array([answer[-1] if answer else -1 for answer in answers], "<i8"), "1",
                 "the last scored token, -1 = none", "sample")
-        group.create_dataset("template_digest", data=template_digest)
+        one = group.create_dataset("template_digest", data=template_digest)
+        one.attrs["unit"], one.attrs["description"] = "SHA-256", "of the chat template, empty where none was used"
         if with_ids:
             begin = np.concatenate([[0], np.cumsum([len(ids) for ids, _ in samples])]).astype("<i8")
             dataset(group, "begin", begin, "tokens", "sample i is ids [begin[i], begin[i+1])", "sample")
