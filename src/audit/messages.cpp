@@ -185,7 +185,7 @@ struct MirrorRecorder::Handlers {
   void start(const json& m) const {
     TrajectoryHeader header = self.free_->header;
     header.records_eval = !m.at("held_out").empty();
-    header.records_norms = true;
+    header.records_norms = header.records_eval;
     self.writer_ = std::make_unique<TrajectoryWriter>(self.free_->file, header, self.free_->flush_s);
     std::vector<LoadRow> load;
     for (const json& t : m.at("load")) load.push_back({t[0], t[1], t[2], t[3], t[4], t[5]});

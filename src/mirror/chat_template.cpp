@@ -150,9 +150,15 @@ std::optional<std::string> own_template(const std::filesystem::path& model) {
   const auto config = read_json_file(config_file);
   if (!config.is_object() || !config.contains("chat_template") || config["chat_template"].is_null())
     return std::nullopt;
-  if (!config["chat_template"].is_string())
-    throw Error(ErrorKind::kInput, cat(config_file.string(), ": a list of chat templates is not supported"));
-  return config["chat_template"].get<std::string>();
+  const auto& found = config["chat_template"];
+  if (found.is_string()) return found.get<std::string>();
+  // Named ones: the default is used where none is asked for.
+  if (found.is_array())
+    for (const auto& one : found)
+      if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
+          one["template"].is_string())
+        return one["template"].get<std::string>();
+  throw Error(ErrorKind::kInput, cat(config_file.string(), ": chat_template is no text, nor has a default"));
 }
 
 ChatTemplate choose_template(const std::string& name, const std::optional<std::string>& own,

@@ -68,14 +68,13 @@ class Reader {
   json root_;
 };
 
-void refuse_what_is_not_computed(const Reader& reader, const std::string& model_type) {
+void refuse_what_is_not_computed(const Reader& reader) {
   if (const auto act = reader.word(reader.root(), "hidden_act", "silu"); act != "silu")
     reader.refuse(cat("the activation ", act, " is not supported"));
   for (const char* key : {"attention_bias", "mlp_bias"})
     if (reader.boolean(key, false)) reader.refuse(cat("`", key, "` is not supported"));
-  // Qwen's files name a window and switch it off.
-  const bool window_off = model_type != "llama" && !reader.boolean("use_sliding_window", false);
-  if (reader.boolean("use_sliding_window", false) || (reader.find("sliding_window") && !window_off))
+  // Qwen's files name a window and switch it off; without the switch it is on.
+  if (reader.boolean("use_sliding_window", reader.find("sliding_window") != nullptr))
     reader.refuse("sliding windows are not supported");
   if (const json* types = reader.find("layer_types"))
     for (const json& type : *types)
@@ -116,7 +115,7 @@ Config read_config(const std::filesystem::path& file) {
   if (config.model_type != "qwen3" && config.model_type != "qwen2" && config.model_type != "llama")
     reader.refuse(
         cat("models of type `", config.model_type, "` are not supported: qwen3, qwen2 and llama are"));
-  refuse_what_is_not_computed(reader, config.model_type);
+  refuse_what_is_not_computed(reader);
   config.vocab_size = reader.count("vocab_size");
   config.hidden_size = reader.count("hidden_size");
   config.intermediate_size = reader.count("intermediate_size");
@@ -132,8 +131,7 @@ Config read_config(const std::filesystem::path& file) {
   if (config.head_dim % 2 != 0) reader.refuse("`head_dim` is odd, so rotary embedding has no pairs");
   config.rms_norm_eps = reader.positive("rms_norm_eps", 1e-6);
   config.tied_head = reader.boolean("tie_word_embeddings", false);
-  if (reader.find("max_position_embeddings"))
-    config.max_position_embeddings = reader.count("max_position_embeddings");
+  config.max_position_embeddings = reader.count("max_position_embeddings", 2048);
   read_rope(reader, config);
   return config;
 }
@@ -161,7 +159,7 @@ std::string Config::echo() const {
       {"tie_word_embeddings", tied_head},
       {"qk_norm", qk_norm()},
       {"qkv_bias", qkv_bias()},
-      {"max_position_embeddings", max_position_embeddings ? json(*max_position_embeddings) : json()}};
+      {"max_position_embeddings", max_position_embeddings}};
   return echo.dump();
 }
 

@@ -17,7 +17,7 @@ struct Config {
   double rms_norm_eps, rope_theta;
   std::optional<RopeScaling> rope_scaling;  // Llama 3's
   bool tied_head;
-  std::optional<std::int64_t> max_position_embeddings;
+  std::int64_t max_position_embeddings = 0;
 
   bool qk_norm() const { return model_type == "qwen3"; }
   bool qkv_bias() const { return model_type == "qwen2"; }

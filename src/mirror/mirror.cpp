@@ -44,10 +44,10 @@ Inputs checked(Inputs inputs, const Spec& spec) {
 }
 
 Config checked(Config config, const Spec& spec) {
-  if (config.max_position_embeddings && spec.data_max_tokens > *config.max_position_embeddings)
+  if (spec.data_max_tokens > config.max_position_embeddings)
     throw Error(ErrorKind::kUsage,
                 cat("mirror: data.max_tokens = ", spec.data_max_tokens,
-                    " is above the model's max_position_embeddings = ", *config.max_position_embeddings));
+                    " is above the model's max_position_embeddings = ", config.max_position_embeddings));
   return config;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "src/base/text.hpp"
 #include "src/mirror/json_file.hpp"
@@ -32,16 +34,26 @@ const json& list_of(const json& row, const char* key) {
   return row[key];
 }
 
+// What a turn may hold; anything else might be something that the model should see.
+void expect_keys(const json& turn, const std::vector<std::string>& known) {
+  if (!turn.is_object()) throw std::invalid_argument("a turn is no object");
+  for (const auto& [key, value] : turn.items()) {
+    const bool no_calls = key == "tool_calls" && (value.is_null() || (value.is_array() && value.empty()));
+    if (!no_calls && std::find(known.begin(), known.end(), key) == known.end())
+      throw std::invalid_argument(cat("a turn's key `", key, "` is not supported"));
+  }
+}
+
 Turn read_message(const json& message) {
-  if (!message.is_object()) throw std::invalid_argument("a message is no object");
-  for (const auto& [key, value] : message.items())
-    if (key != "role" && key != "content" && key != "reasoning_content")
-      throw std::invalid_argument(cat("a message's key `", key, "` is not supported"));
+  expect_keys(message, {"role", "content", "reasoning_content"});
   Turn turn{text_of(message, "role"), text_of(message, "content"), std::nullopt};
   if (turn.role != "system" && turn.role != "user" && turn.role != "assistant")
     throw std::invalid_argument(cat("the role `", turn.role, "` is not supported"));
-  if (has(message, "reasoning_content") && !message["reasoning_content"].is_null())
+  if (has(message, "reasoning_content") && !message["reasoning_content"].is_null()) {
+    if (turn.role != "assistant")
+      throw std::invalid_argument(cat("reasoning of the role `", turn.role, "`"));
     turn.reasoning = text_of(message, "reasoning_content");
+  }
   return turn;
 }
 
@@ -56,8 +68,12 @@ std::vector<Turn> with_system(const json& row, std::vector<Turn> turns) {
 }
 
 std::vector<Turn> read_alpaca(const json& row) {
+  if (has(row, "history") && !row["history"].empty())
+    throw std::invalid_argument("`history` is not supported");
   std::string question = text_of(row, "instruction");
-  if (const std::string input = text_or_empty(row, "input"); !input.empty()) question += "\n\n" + input;
+  const std::string input = text_or_empty(row, "input");
+  if (!question.empty() && !input.empty()) question += "\n\n";
+  question += input;
   return with_system(row,
                      {{"user", question, std::nullopt}, {"assistant", text_of(row, "output"), std::nullopt}});
 }
@@ -65,7 +81,11 @@ std::vector<Turn> read_alpaca(const json& row) {
 std::vector<Turn> read_share_gpt(const json& row) {
   std::vector<Turn> turns;
   for (const json& message : list_of(row, "conversations")) {
-    if (!message.is_object()) throw std::invalid_argument("a turn is no object");
+    if (message.is_object() && !has(message, "from")) {
+      turns.push_back(read_message(message));
+      continue;
+    }
+    expect_keys(message, {"from", "value"});
     const std::string from = text_of(message, "from");
     const bool user = from == "human" || from == "user", answer = from == "gpt" || from == "assistant";
     if (!user && !answer && from != "system")
@@ -100,9 +120,9 @@ TokenisedRow read_tokenised(const json& row) {
 std::variant<std::vector<Turn>, TokenisedRow> read_row(std::string_view line) {
   const json row = parse_json(line);
   if (!row.is_object()) throw std::invalid_argument("the row is no object");
-  const bool messages = has(row, "messages"), prompt = has(row, "prompt") && has(row, "completion"),
-             ids = has(row, "ids") && has(row, "targets"),
-             alpaca = has(row, "instruction") && has(row, "output"), share_gpt = has(row, "conversations");
+  const bool messages = has(row, "messages"), prompt = has(row, "prompt") || has(row, "completion"),
+             ids = has(row, "ids") || has(row, "targets"), alpaca = has(row, "instruction"),
+             share_gpt = has(row, "conversations");
   if (messages + prompt + ids + alpaca + share_gpt != 1)
     throw std::invalid_argument("the row is in none of the known forms, or in several");
   if (has(row, "tools") && !row["tools"].empty()) throw std::invalid_argument("tools are not supported");

@@ -82,9 +82,13 @@ Tokenizer::Tokenizer(const std::filesystem::path& file) {
 
 void Tokenizer::read(const nlohmann::json& json) {
   if (!json.is_object()) throw std::invalid_argument("is no JSON object");
-  refuse_settings(json, {"truncation", "padding"});
+  // `truncation` and `padding` are not used: data.max_tokens says what is cut.
   nfc_ = read_normalizer(json.value("normalizer", nlohmann::json()));
   splits_ = read_splits(json.value("pre_tokenizer", nlohmann::json()));
+  // ByteLevel's moves offsets only; another could add tokens.
+  const auto after = json.value("post_processor", nlohmann::json());
+  if (!after.is_null() && after.at("type") != "ByteLevel")
+    throw std::invalid_argument(cat("the post-processor ", after.at("type").dump(), " is not supported"));
   read_model(json.at("model"));
   read_added(json.value("added_tokens", nlohmann::json::array()));
 }
@@ -92,7 +96,8 @@ void Tokenizer::read(const nlohmann::json& json) {
 void Tokenizer::read_added(const nlohmann::json& list) {
   for (const auto& token : list) {
     refuse_settings(token, {"single_word", "lstrip", "rstrip"});
-    added_.push_back({token.at("content"), token.at("id"), token.at("normalized")});
+    const bool special = token.value("special", false);
+    added_.push_back({token.at("content"), token.at("id"), token.value("normalized", !special)});
     if (added_.back().content.empty()) throw std::invalid_argument("an added token is empty");
     begins_added_[static_cast<unsigned char>(added_.back().content.front())] = true;
   }
@@ -102,14 +107,16 @@ void Tokenizer::read_added(const nlohmann::json& list) {
 
 void Tokenizer::read_model(const nlohmann::json& model) {
   if (model.at("type") != "BPE") throw std::invalid_argument("its model is no BPE");
-  refuse_settings(
-      model, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
+  refuse_settings(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
   ignore_merges_ = model.value("ignore_merges", false);
   for (const auto& [token, id] : model.at("vocab").items()) vocabulary_[token] = id;
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = vocabulary_.find(letters_[byte]);
     letter_ids_[byte] = found == vocabulary_.end() ? -1 : found->second;
   }
+  // It would come into play for a byte without a token.
+  if (std::find(std::begin(letter_ids_), std::end(letter_ids_), -1) != std::end(letter_ids_))
+    refuse_settings(model, {"unk_token"});
   std::int32_t rank = 0;
   for (const auto& merge : model.at("merges")) {
     std::string left, right;

@@ -11,6 +11,7 @@ namespace tandem::mirror {
 namespace {
 
 constexpr const char* kHeadName = "lm_head.weight";
+constexpr const char* kRotaryTable = "rotary_emb.inv_freq";  // in old files; computed here
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text;
@@ -143,7 +144,7 @@ void Weights::take_head(const Config& config) {
 
 void Weights::refuse_unknown() const {
   for (const auto& [name, tensor] : stored_)
-    if (!used_.count(name) && name != kHeadName)
+    if (!used_.count(name) && name != kHeadName && name.find(kRotaryTable) == std::string::npos)
       throw Error(ErrorKind::kInput,
                   cat(folder_.string(), ": `", name, "` is no tensor of this kind of model"));
 }

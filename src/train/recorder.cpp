@@ -43,7 +43,10 @@ Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInput
       lora_(lora),
       writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s) {
   writer_.set_load(weights.load_rows(), inputs.config.echo());
-  writer_.set_render(inputs.train.samples, inputs.held_out.samples, inputs.train.report.template_digest);
+  // Training rows that are tokenised need no template; held-out ones may.
+  const std::string& of_train = inputs.train.report.template_digest;
+  writer_.set_render(inputs.train.samples, inputs.held_out.samples,
+                     of_train.empty() ? inputs.held_out.report.template_digest : of_train);
   if (probe) writer_.set_probe(probe->tokens(), inputs.config.n_layers);
   std::vector<std::string> names;
   std::vector<std::pair<std::int64_t, std::int64_t>> shapes;

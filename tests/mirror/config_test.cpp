@@ -39,6 +39,7 @@ TEST_F(MirrorConfig, FillsInWhatTheSpecificationSays) {
   EXPECT_EQ(llama.kv_heads, 3);
   EXPECT_EQ(llama.rope_theta, 1e4);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
+  EXPECT_EQ(llama.max_position_embeddings, 2048);
   EXPECT_FALSE(llama.tied_head);
   auto qwen3 = least;
   qwen3["model_type"] = "qwen3";

@@ -149,6 +149,13 @@ TEST_F(MirrorWeights, AStoredHeadIsIgnoredWhereItIsTiedAndWarnedOfWhereItDiffers
   EXPECT_EQ(other.head().widen(), other.embedding().widen());
 }
 
+TEST_F(MirrorWeights, ARotaryTableOfAnOldFileIsIgnored) {
+  const std::size_t needed = tensors.size();
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {{2}, {1, 0.5}};
+  write(tensors);
+  EXPECT_EQ(Weights(model, read_config(model / "config.json")).names().size(), needed);
+}
+
 TEST_F(MirrorWeights, ShardsAreReadAsTheirIndexSays) {
   std::map<std::string, TinyTensor> first, second;
   nlohmann::json index;

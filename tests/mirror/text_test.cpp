@@ -139,7 +139,7 @@ TEST_F(MirrorTokenizer, ATokenIsATargetIfItsFirstByteIs) {
 TEST_F(MirrorTokenizer, RefusesWhatItDoesNotKnow) {
   for (const auto& [path, value] : {std::pair("/model/type", nlohmann::json("Unigram")),
                                     {"/model/byte_fallback", true},
-                                    {"/model/unk_token", "<unk>"},
+                                    {"/post_processor", {{"type", "TemplateProcessing"}}},
                                     {"/normalizer/type", "NFKC"},
                                     {"/added_tokens/0/lstrip", true},
                                     {"/model/merges", nlohmann::json::array({{"a", "zzz"}})}}) {
@@ -147,6 +147,16 @@ TEST_F(MirrorTokenizer, RefusesWhatItDoesNotKnow) {
     changed[nlohmann::json::json_pointer(path)] = value;
     EXPECT_THROW(make(changed), Error) << path;
   }
+}
+
+TEST_F(MirrorTokenizer, AnUnknownTokenMattersOnlyWhereAByteHasNone) {
+  json["model"]["unk_token"] = "<s>";
+  json["truncation"] = {{"max_length", 1}};
+  EXPECT_EQ(make(json).encode("ab").size(), 1u);
+  json["model"]["vocab"].erase("z");
+  EXPECT_THROW(make(json), Error);
+  json["model"]["unk_token"] = nullptr;
+  EXPECT_EQ(make(json).encode("zxz"), (std::vector{id("x")}));
 }
 
 class MirrorVectors : public testing::Test {
@@ -197,6 +207,17 @@ TEST_F(MirrorVectors, ConversationsRenderAsTheModelsTemplatesDo) {
   EXPECT_GE(n_compared, 12);
 }
 
+TEST(MirrorChatTemplate, OfSeveralTheModelsOwnIsTheDefault) {
+  const support::TempFolder folder;
+  const auto own = [&](const std::string& list) {
+    support::write_text(folder / "tokenizer_config.json", R"({"chat_template":)" + list + "}");
+    return own_template(folder.path());
+  };
+  EXPECT_EQ(own(R"([{"name":"tool_use","template":"t"},{"name":"default","template":"d"}])"), "d");
+  EXPECT_EQ(own("null"), std::nullopt);
+  EXPECT_THROW(own(R"([{"name":"tool_use","template":"t"}])"), Error);
+}
+
 TEST(MirrorChatTemplate, OthersAreRefused) {
   EXPECT_EQ(choose_template("auto",
                             "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + "
@@ -242,6 +263,11 @@ TEST(MirrorRows, FormsAreToldApart) {
   EXPECT_EQ(
       turns(R"({"conversations":[{"from":"human","value":"h"},{"from":"gpt","value":"g"}],"system":"s"})"),
       "s:s|u:h|a:g|");
+  EXPECT_EQ(turns(R"({"instruction":"","input":"n","output":"o"})"), "u:n|a:o|");
+  EXPECT_EQ(
+      turns(
+          R"({"conversations":[{"role":"user","content":"h","tool_calls":[]},{"from":"gpt","value":"g"}]})"),
+      "u:h|a:g|");
   EXPECT_EQ(std::get<TokenisedRow>(read_row(R"({"ids":[1,2],"targets":[0,1]})")).ids, (std::vector{1, 2}));
   for (const char* row :
        {"[]", "{}", "x", R"({"prompt":"p"})", R"({"prompt":"p","completion":"c","messages":[]})",
@@ -250,7 +276,12 @@ TEST(MirrorRows, FormsAreToldApart) {
         R"({"messages":[{"role":"user","content":null}]})", R"({"ids":[1],"targets":[2]})",
         R"({"ids":[1,2],"targets":[0]})", R"({"ids":[-1],"targets":[0]})",
         R"({"prompt":"p","prompt":"q","completion":"c"})",
-        R"({"conversations":[{"from":"system","value":"h"}],"system":"s"})"})
+        R"({"conversations":[{"from":"system","value":"h"}],"system":"s"})",
+        R"({"conversations":[{"from":"human","value":"h","weight":1}]})",
+        R"({"messages":[{"role":"user","content":"c"}],"prompt":"p"})",
+        R"({"messages":[{"role":"user","content":"c","reasoning_content":"r"}]})",
+        R"({"messages":[{"role":"user","content":"c","tool_calls":[1]}]})",
+        R"({"instruction":"i","output":"o","history":[["q","a"]]})"})
     EXPECT_THROW(read_row(row), std::invalid_argument) << row;
 }
 
