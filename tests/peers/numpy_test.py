@@ -38,9 +38,10 @@ SHORT = {"train.updates": 4, "eval.every": 2, "snapshot.every": 3, "observe.ever
 OTHER = {
     "data.max_tokens": 150, "data.targets": "last", "lora.rank": 3, "lora.rslora": "true",
     "lora.dropout": 0.2, "lora.targets": "q,v,o,up,down", "optim.lr": 0.001, "optim.schedule": "linear",
-    "optim.lr_min": 0.0001, "optim.warmup": 2, "optim.weight_decay": 0.1, "optim.clip": 0.3, "batch.global": 4, "batch.micro": 3,
-    "train.updates": 5, "eval.every": 5, "snapshot.every": 5, "observe.every": 1, "seed": 7, "seed.order": 9}
-# Sorted by nothing: think blocks, tool answers, a row without targets, marks, one that is cut, all forms.
+    "optim.lr_min": 0.0001, "optim.warmup": 2, "optim.weight_decay": 0.1, "optim.clip": 0.3,
+    "batch.global": 4, "batch.micro": 3, "train.updates": 5, "eval.every": 5, "snapshot.every": 5,
+    "observe.every": 1, "seed": 7, "seed.order": 9}
+# Think blocks, tool answers, a row without targets, marks, one that is cut, all forms.
 ROWS = [
     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "q\u0301?"},
                   {"role": "assistant", "content": "<think>\nold\n</think>\n\nyes"},
