@@ -32,6 +32,7 @@ TEST(Random, KnownValuesWithoutTheDataFolder) {
   EXPECT_EQ(splitmix64(1), 10451216379200822465ull);
   EXPECT_EQ(fnv1a64("é"), 775207407765167617ull);
   EXPECT_EQ(RandomStream(0, "a").draw(2), 9478206338657987641ull);
+  EXPECT_EQ(RandomStream(1, "order").draw(0), 0x9BD430759374A8C6u) << "SPEC.md, Check values";
   EXPECT_EQ(RandomStream(0, "").unit(0), 0x1.0fd34d2c79eb0p-3);
 }
 

@@ -20,6 +20,10 @@ TEST(Order, SpecVectors) {
               row["order"].get<std::vector<std::int64_t>>());
 }
 
+TEST(Order, IsThatOfTheSpecificationsCheckValues) {
+  EXPECT_EQ(epoch_order(1, 0, 8), (std::vector<std::int64_t>{2, 1, 7, 4, 0, 3, 6, 5}));
+}
+
 TEST(Order, EveryEpochHoldsEverySampleOnceAndItsLastBatchMayBeShort) {
   BatchOrder order(5, 23, 8);
   EXPECT_EQ(order.updates_per_epoch(), 3);
