@@ -76,7 +76,8 @@ def train_both(tandem, config):
     out = config.parent / config.stem
     run(tandem, "train", "--config", config, "--run.out", out)
     run(sys.executable, ROOT / "src/peers/numpy/train.py", config, "--out", out / "numpy.h5")
-    run(tandem, "inspect", out / "numpy.h5")
+    for file in ("native.h5", "numpy.h5"):
+        run(tandem, "inspect", "--validate", out / file)
     return Reader(out / "native.h5"), Reader(out / "numpy.h5")
 
 
