@@ -144,22 +144,21 @@ std::string Config::echo() const {
                {"low_freq_factor", rope_scaling->low_freq_factor},
                {"high_freq_factor", rope_scaling->high_freq_factor},
                {"original_max_position_embeddings", rope_scaling->original_context}};
-  const json echo = {
-      {"model_type", model_type},
-      {"vocab_size", vocab_size},
-      {"hidden_size", hidden_size},
-      {"intermediate_size", intermediate_size},
-      {"num_hidden_layers", layers},
-      {"num_attention_heads", heads},
-      {"num_key_value_heads", kv_heads},
-      {"head_dim", head_dim},
-      {"rms_norm_eps", rms_norm_eps},
-      {"rope_theta", rope_theta},
-      {"rope_scaling", scaling},
-      {"tie_word_embeddings", tied_head},
-      {"qk_norm", qk_norm()},
-      {"qkv_bias", qkv_bias()},
-      {"max_position_embeddings", max_position_embeddings}};
+  const json echo = {{"model_type", model_type},
+                     {"vocab_size", vocab_size},
+                     {"hidden_size", hidden_size},
+                     {"intermediate_size", intermediate_size},
+                     {"num_hidden_layers", layers},
+                     {"num_attention_heads", heads},
+                     {"num_key_value_heads", kv_heads},
+                     {"head_dim", head_dim},
+                     {"rms_norm_eps", rms_norm_eps},
+                     {"rope_theta", rope_theta},
+                     {"rope_scaling", scaling},
+                     {"tie_word_embeddings", tied_head},
+                     {"qk_norm", qk_norm()},
+                     {"qkv_bias", qkv_bias()},
+                     {"max_position_embeddings", max_position_embeddings}};
   return echo.dump();
 }
 
