@@ -28,14 +28,14 @@ class Bench:
         self.tandem, self.work, self.updates = tandem, work, updates
         model = work / "model"
         if not model.exists():
-            sizes = "--hidden 256 --layers 6 --heads 4 --kv-heads 2 --head-dim 64 --intermediate 768".split()
+            sizes = "--hidden 256 --layers 3 --heads 4 --kv-heads 2 --head-dim 64 --intermediate 768".split()
             subprocess.run([tandem, "init-model", *sizes, "--out", model], check=True, stdout=subprocess.DEVNULL)
 
     def run(self, *mirror):
         """(seconds of the program, seconds of native's updates, provenance)"""
         out = self.work / "run"
         command = [self.tandem, "train", "--config", ROOT / "configs/tiny.cfg", "--model", self.work / "model",
-                   "--run.out", out, "--overwrite", "--threads", "1", "--batch.micro", "8", "--snapshot.every", "0",
+                   "--run.out", out, "--overwrite", "--threads", "1", "--batch.micro", "2", "--snapshot.every", "0",
                    "--train.updates", str(self.updates), "--eval.every", str(self.updates), *mirror]
         start = time.monotonic()
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -55,6 +55,8 @@ def main():
     options = parser.parse_args()
     if options.pairs - 1 not in STUDENT:
         parser.error(f"--pairs is one of {[n + 1 for n in STUDENT]}")
+    if options.updates < 100:
+        parser.error("--updates is at least 100, the rarest audits")
     options.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(options.tandem, options.work, options.updates)
 
@@ -65,8 +67,8 @@ def main():
     print("|---|---|---|---|---|---|")
     for scope in ("batch", "microbatch"):
         for every in (1, 10, 100):
-            seconds, _, facts = bench.run("--mirror.every", str(every), "--mirror.scope", scope, "--batch.micro", "2")
-            audits = float(facts["mirror_audits"])
+            seconds, _, facts = bench.run("--mirror.every", str(every), "--mirror.scope", scope)
+            audits = float(facts["mirror_audits"])  # at least one: every is at most --updates
             foretold = 100 * float(facts["mirror_seconds_per_audit_expected"]) * audits / base
             taken = 100 * float(facts["mirror_seconds_per_audit"]) * audits / base
             print(f"| {scope} | {every} | {audits:.0f} | {foretold:.1f} % | {taken:.1f} % | "

@@ -24,7 +24,7 @@ audit = native["audit"]
 d, s, bound = audit["relative_error"][:], audit["projection"][:], audit["bound"][:]
 print(f"{len(d)} audits, verdicts {audit['verdict'][:].tolist()}: largest d {np.nanmax(d):.2e}, |s-1| "
       f"{np.nanmax(np.abs(s - 1)):.2e}, d at most {np.nanmax(d / bound):.2f} of its threshold; "
-      f"AdamW's step within {np.nanmax(audit['optimizer_error'][:]):.2f} of its bound's unit")
+      f"AdamW's step by component within {np.nanmax(audit['optimizer_error'][:]):.2e}")
 facts = native["provenance"].attrs
 for name in sorted(facts):
     if name.startswith("mirror_"):
