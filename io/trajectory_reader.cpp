@@ -122,6 +122,12 @@ Trajectory::Render read_render(const Node& group) {
   return render;
 }
 
+Trajectory::Ops read_ops(const Node& group) {
+  Trajectory::Ops ops;
+  TableReader(group).read("name", ops.name).read("error", ops.error).read("bound", ops.bound);
+  return ops;
+}
+
 Trajectory::AdapterNames read_adapter_names(const Node& group) {
   Trajectory::AdapterNames adapter;
   std::vector<std::int64_t> shapes;
@@ -301,6 +307,7 @@ Trajectory read_trajectory(const std::filesystem::path& file) {
       if (const auto text = group->text(name)) out.provenance[name] = *text;
   }
   if (const auto group = root.group("load")) out.load = read_load(*group);
+  if (const auto group = root.group("ops")) out.ops = read_ops(*group);
   if (const auto group = root.group("render")) out.render = read_render(*group);
   if (const auto group = root.group("adapter")) out.adapter = read_adapter_names(*group);
   if (const auto group = root.group("update")) out.updates = read_updates(*group);

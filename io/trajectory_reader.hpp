@@ -42,6 +42,10 @@ struct Trajectory {
     std::int64_t n_train = 0;  // the first n_train rows are training samples
     std::string template_digest;
   };
+  struct Ops {
+    std::vector<std::string> name;
+    std::vector<double> error, bound;
+  };
   struct AdapterNames {
     std::vector<std::string> names;
     std::vector<std::pair<std::int64_t, std::int64_t>> shapes;
@@ -91,6 +95,7 @@ struct Trajectory {
     std::vector<std::string> note;
   };
   std::optional<Load> load;
+  std::optional<Ops> ops;
   std::optional<Render> render;
   std::optional<AdapterNames> adapter;
   std::optional<Updates> updates;
