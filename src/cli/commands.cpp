@@ -11,6 +11,7 @@
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/audit_command.hpp"
+#include "src/cli/compare_command.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/model_commands.hpp"
@@ -145,6 +146,15 @@ int run_inspect(const Arguments& arguments) {
                          std::cout);
 }
 
+int run_compare(const Arguments& arguments) {
+  return compare_command({.paths = {arguments.positional.begin(), arguments.positional.end()},
+                          .across_specs = arguments.has("across-specs"),
+                          .json = arguments.has("json"),
+                          .all = arguments.has("all"),
+                          .colour = colour_wanted()},
+                         std::cout);
+}
+
 int run_spec(const Arguments& arguments) {
   const Settings file = read_file(arguments);
   return arguments.has("show-all") ? show_all_command(file, arguments.keys, std::cout)
@@ -274,6 +284,20 @@ std::vector<Command> make_commands() {
        .positionals = {"SNAPSHOT"},
        .run = run_audit,
        .one_process = true},
+      {.name = "compare",
+       .summary = "two trajectories, level by level, to a verdict",
+       .usage = "[--json] [--all] [--across-specs] A.h5 B.h5 [REPLICATE.h5 ...]",
+       .about = "Names where two runs of one spec part: operators, loading, rendering or trajectory,\n"
+                "update, tensor, sample. A run's folder stands for its native.h5; one folder alone is\n"
+                "compared with itself: native.h5 with mirror.h5. Further files are replicates of A's\n"
+                "stack, by which B's later updates are judged. Exit code 0 PASS, 5 otherwise.\n",
+       .example = "tandem compare runs/quickstart/run runs/quickstart/run/native.h5",
+       .options = {{"json", "", "one JSON object, with all observations"},
+                   {"all", "", "show also what passed, with the smallest difference it would have seen"},
+                   {"across-specs", "", "compare in spite of other specs (never a pass)"}},
+       .positionals = {"FILE_OR_FOLDER"},
+       .last_may_repeat = true,
+       .run = run_compare},
       {.name = "plan",
        .summary = "the memory and the updates that a run would take",
        .usage = "[--config FILE] [--KEY VALUE ...] [--ranks N]",

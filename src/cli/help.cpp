@@ -57,9 +57,7 @@ std::string program_help(const std::vector<Command>& commands) {
       "  tandem COMMAND --help    options with units and an example\n"
       "  tandem --version         add --json for programs\n"
       "Every key of a configuration file is an option of the same name: --lora.rank 8\n"
-      "\n"
-      "exit codes: 0 ok, 1 internal, 2 usage, 3 input, 4 device or communication,\n"
-      "            5 the stacks disagree, 6 stopped by a signal after saving\n";
+      "exit: 0 ok, 1 internal, 2 usage, 3 input, 4 device, 5 disagreement, 6 stopped\n";
   return text;
 }
 

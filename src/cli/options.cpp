@@ -106,7 +106,7 @@ Arguments parse_arguments(const Command& command, const std::vector<std::string>
   if (arguments.positional.size() + command.last_may_lack < wanted)
     refuse(command, cat(command.positionals[arguments.positional.size()], " is missing: tandem ",
                         command.name, " ", command.usage));
-  if (arguments.positional.size() > wanted)
+  if (arguments.positional.size() > wanted && !command.last_may_repeat)
     refuse(command, cat("`", arguments.positional[wanted], "` is one argument too many: tandem ",
                         command.name, " ", command.usage));
   return arguments;

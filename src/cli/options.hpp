@@ -44,6 +44,7 @@ struct Command {
   std::vector<std::string> keys = {};         // the keys it takes
   std::vector<std::string> positionals = {};  // names of the arguments that must follow: "FILE"
   bool last_may_lack = false;                 // the last of the positionals may be left out
+  bool last_may_repeat = false;               // any number of the last
   int (*run)(const Arguments&) = nullptr;     // returns the exit code
   bool one_process = false;                   // refused under a launcher of several ranks
 };

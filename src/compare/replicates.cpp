@@ -1,0 +1,229 @@
+#include "src/compare/replicates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/compare/numbers.hpp"
+#include "src/compare/statistics.hpp"
+
+namespace tandem {
+
+namespace {
+
+constexpr double kParametricLevel = 0.01;  // false alarms of Student's t over the whole series
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+using Series = std::vector<double>;
+
+// |x_t - mean of the others| / sd of the others; NaN where the others do not vary.
+double distance(double x, std::span<const double> others) {
+  const double sd = standard_deviation(others);
+  return sd > 0.0 && std::isfinite(x) ? std::abs(x - mean_of(others)) / sd : kNone;
+}
+
+struct Peak {
+  double value = 0.0;
+  std::size_t at = 0;
+  bool any = false;
+};
+
+// S of run j among all runs.
+Peak peak_of(const std::vector<Series>& runs, std::size_t j) {
+  Peak out;
+  for (std::size_t t = 0; t < runs[j].size(); ++t) {
+    Series others;
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (i != j) others.push_back(runs[i][t]);
+    const double d = distance(runs[j][t], others);
+    if (std::isnan(d)) continue;
+    if (!out.any || d > out.value) out.value = d, out.at = t;
+    out.any = true;
+  }
+  return out;
+}
+
+// The candidate's deviation from the replicates' mean, made as small as theirs.
+Series shrunk(std::span<const double> candidate, const std::vector<Series>& replicates, double scale) {
+  Series out;
+  for (std::size_t t = 0; t < candidate.size(); ++t) {
+    Series at;
+    for (const Series& r : replicates) at.push_back(r[t]);
+    const double mean = mean_of(at);
+    out.push_back(mean + (candidate[t] - mean) / scale);
+  }
+  return out;
+}
+
+double median_spread(const std::vector<Series>& replicates) {
+  Series all;
+  for (std::size_t t = 0; t < replicates[0].size(); ++t) {
+    Series at;
+    for (const Series& r : replicates) at.push_back(r[t]);
+    const double spread = standard_deviation(at) / std::abs(mean_of(at));
+    if (std::isfinite(spread)) all.push_back(spread);
+  }
+  return quantile(all, 0.5);
+}
+
+void require_replicate(const Trajectory& a, const Trajectory& c) {
+  const Run first(a), other(c);
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::kInput, cat(c.path.string(), ": is no replicate of ", a.path.string(), ": ", why));
+  };
+  if (a.spec_text != c.spec_text) refuse("another spec");
+  if (a.stack != c.stack) refuse(cat("stack ", c.stack, ", not ", a.stack));
+  for (const char* fact : {"arithmetic", "orchestration", "runtime"})
+    if (first.of(fact) != other.of(fact)) refuse(cat("other ", fact));
+  const auto x = first.execution.find("precision"), y = other.execution.find("precision");
+  if (x != first.execution.end() && y != other.execution.end() && x->second != y->second)
+    refuse(cat("precision ", y->second));
+  const auto steps = [](const Trajectory& t) {
+    return t.updates ? t.updates->step : std::vector<std::int64_t>();
+  };
+  const auto evaluated = [](const Trajectory& t) {
+    return t.evals ? t.evals->step : std::vector<std::int64_t>();
+  };
+  if (steps(a) != steps(c) || evaluated(a) != evaluated(c)) refuse("other updates or evaluations");
+}
+
+using Column = std::function<const Series*(const Trajectory&)>;
+
+// Root mean square of what parts two stacks' tokens before any update.
+double token_distance(const Trajectory& a, const Trajectory& b) {
+  if (!a.probe || !b.probe || a.probe->rows == 0 || b.probe->rows == 0) return kNone;
+  const auto k = static_cast<std::size_t>(a.probe->tokens.size());
+  if (a.probe->nll.size() < k || b.probe->nll.size() < k || k == 0) return kNone;
+  double square = 0.0;
+  for (std::size_t i = 0; i < k; ++i) square += std::pow(a.probe->nll[i] - b.probe->nll[i], 2);
+  return std::sqrt(square / static_cast<double>(k));
+}
+
+// How many times as far B starts from A's replicates as they from one another; NaN: not known.
+double start_scale(const Trajectory& b, const std::vector<const Trajectory*>& replicates) {
+  Series own, others;
+  for (std::size_t i = 0; i < replicates.size(); ++i) {
+    others.push_back(token_distance(b, *replicates[i]));
+    for (std::size_t j = i + 1; j < replicates.size(); ++j)
+      own.push_back(token_distance(*replicates[i], *replicates[j]));
+  }
+  const double between = quantile(own, 0.5);
+  const double scale = quantile(others, 0.5) / between;
+  return std::isfinite(scale) ? std::fmax(1.0, scale) : kNone;
+}
+
+void judge(const std::string& name, Step step, std::span<const std::int64_t> steps, const Series& candidate,
+           const std::vector<Series>& replicates, double scale, Observations& out) {
+  const auto found = envelope_of(candidate, replicates, scale);
+  if (!found) {
+    out.push_back(not_checked(Stage::kTrajectory, step, name,
+                              cat(counted(replicates.size(), "replicate"), " that nowhere differ")));
+    return;
+  }
+  Check check(Stage::kTrajectory, step, name, Outcome::kCalibrated, "standard deviations of replicates");
+  check.within(found->statistic, found->limit, steps[found->at],
+               [&] { return cat("update ", steps[found->at]); });
+  check.say(cat(counted(replicates.size(), "replicate"), found->by_rank ? ", by rank" : ", Student's t",
+                ", false alarms at most ", short_number(100 * found->false_alarms), " %, B's start ",
+                short_number(scale), " times theirs, a shift is seen from ", short_number(100 * found->seen),
+                " %"));
+  out.push_back(check.result());
+}
+
+}  // namespace
+
+std::optional<Envelope> envelope_of(std::span<const double> candidate, const std::vector<Series>& replicates,
+                                    double scale) {
+  const std::size_t k = replicates.size();
+  if (k < kFewestReplicates) return std::nullopt;
+  std::vector<Series> runs = replicates;
+  runs.push_back(shrunk(candidate, replicates, scale));
+  const Peak own = peak_of(runs, k);
+  if (!own.any) return std::nullopt;
+  Envelope out;
+  out.statistic = own.value;
+  out.at = own.at;
+  const auto count = static_cast<double>(k);
+  // The candidate is one of K + 1 runs that may change places: each S has the same chance to be the largest.
+  out.by_rank = k >= kRankReplicates;
+  if (out.by_rank) {
+    for (std::size_t j = 0; j < k; ++j) out.limit = std::fmax(out.limit, peak_of(runs, j).value);
+    out.false_alarms = 1 / (count + 1);
+  } else {
+    // A new value lies within t sqrt(1 + 1/K) standard deviations of K normal ones; Bonferroni over the
+    // series.
+    out.false_alarms = kParametricLevel;
+    out.limit = student_two_sided(count - 1, kParametricLevel / static_cast<double>(candidate.size())) *
+                std::sqrt(1 + 1 / count);
+  }
+  for (std::size_t t = 0; t < candidate.size(); ++t) {
+    Series at;
+    for (const Series& r : replicates) at.push_back(r[t]);
+    if (distance(runs[k][t], at) > out.limit) {
+      out.at = t;
+      break;
+    }
+  }
+  out.seen = out.limit * scale * median_spread(replicates);
+  return out;
+}
+
+void check_replicates(std::span<const Trajectory> all, Observations& out) {
+  constexpr const char* kName = "B among replicates of A's stack";
+  for (std::size_t i = 2; i < all.size(); ++i) require_replicate(all[0], all[i]);
+  // Runs of the same bits are one run.
+  std::vector<const Trajectory*> replicates;
+  const auto bits = [](const Trajectory& t) {
+    return t.updates ? t.updates->adapter_checksum : std::vector<std::uint64_t>();
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i == 1) continue;
+    if (std::none_of(replicates.begin(), replicates.end(),
+                     [&](const Trajectory* r) { return bits(*r) == bits(all[i]); }))
+      replicates.push_back(&all[i]);
+  }
+  const auto refuse = [&](const std::string& why) {
+    out.push_back(not_checked(Stage::kTrajectory, Step::kEvaluation, kName, why));
+  };
+  if (replicates.size() < kFewestReplicates)
+    return refuse(cat(replicates.size(), " different replicates: ", kFewestReplicates, " are the least, ",
+                      kRankReplicates, " judge by rank alone"));
+  const double scale = start_scale(all[1], replicates);
+  if (std::isnan(scale))
+    return refuse("how far they start apart is not known: a file has no /probe, or replicates start alike");
+
+  struct Judged {
+    const char* name;
+    Step step;
+    bool evaluations;
+    Column column;
+  };
+  const Judged judged[] = {
+      {"held-out loss among replicates", Step::kEvaluation, true,
+       [](const Trajectory& t) { return t.evals ? &t.evals->loss : nullptr; }},
+      {"loss of each update among replicates", Step::kLoss, false,
+       [](const Trajectory& t) { return t.updates ? &t.updates->loss : nullptr; }},
+      {"gradient norm among replicates", Step::kNorm, false,
+       [](const Trajectory& t) { return t.updates ? &t.updates->grad_norm : nullptr; }},
+  };
+  for (const Judged& j : judged) {
+    const auto steps = [&](const Trajectory& t) {
+      return j.evaluations ? (t.evals ? t.evals->step : std::vector<std::int64_t>())
+                           : (t.updates ? t.updates->step : std::vector<std::int64_t>());
+    };
+    const Series* candidate = j.column(all[1]);
+    if (!candidate || candidate->empty() || steps(all[1]) != steps(all[0])) {
+      out.push_back(not_checked(Stage::kTrajectory, j.step, j.name, "B has not the same steps", true));
+      continue;
+    }
+    std::vector<Series> columns;
+    for (const Trajectory* r : replicates)
+      if (const Series* c = j.column(*r); c && c->size() == candidate->size()) columns.push_back(*c);
+    judge(j.name, j.step, steps(all[1]), *candidate, columns, scale, out);
+  }
+}
+
+}  // namespace tandem
