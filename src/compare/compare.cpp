@@ -92,12 +92,13 @@ Comparison compare(std::span<const Trajectory> all, const CompareOptions& option
   check_loading(pair, o);
   check_rendering(pair, o);
   check_untrained(pair, o);
+  check_adapter(pair, o);
   check_updates(pair, o);
+  check_evaluations(pair, o);
   for (const auto& [run, who] : {std::pair(&pair.a, "A"), std::pair(&pair.b, "B")}) {
     check_own_numbers(*run, who, o);
     check_audits(*run, who, o);
   }
-  check_evaluations(pair, o);
   check_snapshots(pair, o);
   if (all.size() > 2) check_replicates(all, o);
   std::stable_sort(o.begin(), o.end(), [](const Observation& x, const Observation& y) {

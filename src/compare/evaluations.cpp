@@ -74,6 +74,8 @@ void untrained_probe(const Pair& pair, const Presence& presence, Observations& o
   if (same.failed()) return;
   Rounded nll(pair, Stage::kUntrained, Step::kEvaluation, kName, "nat");
   Rounded logits(pair, Stage::kUntrained, Step::kLoss, "untrained model's logits", "of a logit");
+  presence.both(Stage::kUntrained, Step::kLoss, "untrained model's largest logits", "/probe/topk_logit",
+                !a->topk_logit.empty(), !b->topk_logit.empty(), false);
   const auto k = static_cast<std::size_t>(a->tokens.size());
   const double limit = pair.rounding ? pair.rounding->logit() : 0.0;
   for (std::size_t i = 0; i < k; ++i) {
@@ -306,6 +308,12 @@ void check_evaluations(const Pair& pair, Observations& out) {
   if (!presence.both(Stage::kTrajectory, Step::kEvaluation, "evaluations", "/eval",
                      pair.a.t.evals.has_value(), pair.b.t.evals.has_value(), true))
     return;
+  const Evals &a = *pair.a.t.evals, &b = *pair.b.t.evals;
+  if (!presence.both(Stage::kTrajectory, Step::kEvaluation, "steps of the evaluations", "/eval/step",
+                     !a.step.empty(), !b.step.empty(), true))
+    return;
+  presence.both(Stage::kTrajectory, Step::kEvaluation, "sum behind the held-out loss", "/eval/nll_sum",
+                !a.nll_sum.empty(), !b.nll_sum.empty(), true);
   evaluation_steps(pair, out);
   exact_column(pair, presence, "held-out tokens", "/eval/n_tokens", pair.a.t.evals->n_tokens,
                pair.b.t.evals->n_tokens, out);

@@ -158,7 +158,7 @@ void memory(const Load& a, const Load& b, Observations& out) {
     for (std::size_t r = 0; r < b.memory->digest.size() && r < b.memory->tensor.size(); ++r) {
       const std::string& name = b.name[static_cast<std::size_t>(b.memory->tensor[r])];
       if (const auto found = digests.find(name); found != digests.end())
-        check.equal(found->second == b.memory->digest[r], -1,
+        check.equal(found->second == b.memory->digest[r], r < b.memory->step.size() ? b.memory->step[r] : 0,
                     [&] { return cat(name, ": other values in A and in B"); });
     }
   }

@@ -21,7 +21,9 @@ using Series = std::vector<double>;
 
 // |x_t - mean of the others| / sd of the others; NaN where the others do not vary.
 double distance(double x, std::span<const double> others) {
-  const double sd = standard_deviation(others);
+  // Equal values have a standard deviation of rounding only.
+  const auto [least, most] = std::minmax_element(others.begin(), others.end());
+  const double sd = *least == *most ? 0.0 : standard_deviation(others);
   return sd > 0.0 && std::isfinite(x) ? std::abs(x - mean_of(others)) / sd : kNone;
 }
 

@@ -26,7 +26,11 @@ struct Rows {
   std::int64_t step(std::size_t i) const { return pair.updates.steps[i]; }
   std::string place(std::size_t i) const { return cat("update ", step(i)); }
 
-  void steps() {
+  // False where rows cannot be put side by side.
+  bool steps() {
+    if (!presence.both(kStage, Step::kState, "steps of the updates", "/update/step", !a.step.empty(),
+                       !b.step.empty(), true))
+      return false;
     Check check(kStage, Step::kState, "steps of the updates", Outcome::kExact);
     for (const auto& [run, who] : {std::pair(&pair.a, "A"), std::pair(&pair.b, "B")}) {
       const std::vector<std::int64_t>& steps = run->t.updates->step;
@@ -46,6 +50,7 @@ struct Rows {
         out.push_back(not_checked(kStage, Step::kState, cat("updates after ", run->updates()),
                                   cat(who, " has ", run->updates(), " of ", counted(wanted, "update")),
                                   true));
+    return true;
   }
 
   template <class T>
@@ -133,7 +138,12 @@ struct Rows {
   }
 
   void checksums() {
-    if (!pair.same_bits) return;
+    if (!pair.same_bits) {
+      // Exact between runs of one execution class only, but every stack writes it.
+      presence.both(kStage, Step::kAdapter, "adapter's checksum", "/update/adapter_checksum",
+                    !a.adapter_checksum.empty(), !b.adapter_checksum.empty(), true);
+      return;
+    }
     exact("checksum of the reduced gradient", "/update/checksum", Step::kGradient, a.checksum, b.checksum);
     exact("adapter's checksum", "/update/adapter_checksum", Step::kAdapter, a.adapter_checksum,
           b.adapter_checksum);
@@ -199,13 +209,34 @@ void tensor_norms(const Pair& pair, const Presence& presence, Observations& out)
 
 }  // namespace
 
+void check_adapter(const Pair& pair, Observations& out) {
+  const auto &a = pair.a.t.adapter, &b = pair.b.t.adapter;
+  constexpr const char* kName = "adapter's tensors";
+  if (!Presence(pair, out).both(kStage, Step::kState, kName, "/adapter/{names, shapes}",
+                                a && !a->names.empty() && !a->shapes.empty(),
+                                b && !b->names.empty() && !b->shapes.empty(), true))
+    return;
+  Check check(kStage, Step::kState, kName, Outcome::kExact);
+  check.equal(a->names.size() == b->names.size(), 0,
+              [&] { return cat(a->names.size(), " in A, ", b->names.size(), " in B"); });
+  for (std::size_t p = 0; p < std::min(a->names.size(), b->names.size()); ++p)
+    check.equal(a->names[p] == b->names[p] && a->shapes[p] == b->shapes[p], 0, [&] {
+      const auto text = [&](const auto& x) {
+        return cat(x->names[p], " [", x->shapes[p].first, ", ", x->shapes[p].second, "]");
+      };
+      return cat(text(a), " in A, ", text(b), " in B");
+    });
+  check.say(counted(a->names.size(), "tensor"));
+  out.push_back(check.result());
+}
+
 void check_updates(const Pair& pair, Observations& out) {
   const Presence presence(pair, out);
   if (!presence.both(kStage, Step::kState, "updates", "/update", pair.a.t.updates.has_value(),
                      pair.b.t.updates.has_value(), true))
     return;
   Rows rows{.pair = pair, .presence = presence, .out = out};
-  rows.steps();
+  if (!rows.steps()) return;
   rows.sample_ids();
   rows.exact("samples of each update", "/update/n_samples", Step::kSamples, rows.a.n_samples,
              rows.b.n_samples);
