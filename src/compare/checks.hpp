@@ -14,7 +14,7 @@ void check_operators(const Pair& pair, Observations& out);  // level 1: /ops
 void check_loading(const Pair& pair, Observations& out);    // level 2
 void check_rendering(const Pair& pair, Observations& out);  // level 3
 void check_untrained(const Pair& pair, Observations& out);  // level 1: the model before any update
-void check_adapter(const Pair& pair, Observations& out);     // level 4, as the following
+void check_adapter(const Pair& pair, Observations& out);    // level 4, as the following
 void check_updates(const Pair& pair, Observations& out);
 void check_evaluations(const Pair& pair, Observations& out);
 void check_snapshots(const Pair& pair, Observations& out);

@@ -212,11 +212,9 @@ void trained_loss(const Pair& pair, const Presence& presence, Observations& out)
   }
   if (rounded.check().checked() > 0) out.push_back(rounded.check().result());
   if (left > 0)
-    out.push_back(
-        not_checked(Stage::kTrajectory, Step::kEvaluation, cat(kName, ", ", counted(left, "evaluation")),
-                    pair.rounding ? "rounding may have grown to any size: replicates of one stack would tell "
-                                    "(more files)"
-                                  : pair.no_rounding));
+    out.push_back(not_checked(Stage::kTrajectory, Step::kEvaluation,
+                              cat(kName, ", ", counted(left, "evaluation")),
+                              pair.rounding ? kGrown : pair.no_rounding));
 }
 
 // Norms of the adapter, which are its own history's: to the bit, or for as long as rounding is small.
@@ -269,7 +267,7 @@ void adapter_norms(const Pair& pair, const Presence& presence, Observations& out
     if (left > 0)
       out.push_back(not_checked(Stage::kTrajectory, Step::kEvaluation,
                                 cat(name, ", ", counted(left, "evaluation")),
-                                pair.rounding ? "rounding may have grown to any size" : pair.no_rounding));
+                                pair.rounding ? kGrown : pair.no_rounding));
   };
   each("norm of each module's B A", "/activation/ba_norm", a ? a->n_modules : 0, b ? b->n_modules : 0,
        a ? &a->ba_norm : nullptr, b ? &b->ba_norm : nullptr, false);

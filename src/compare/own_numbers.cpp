@@ -15,6 +15,8 @@ namespace {
 
 constexpr Stage kStage = Stage::kTrajectory;
 constexpr double kDoubleUlps = 4.0;  // of a handful of operations in double
+// |B A| that float32 cannot lose beside a weight matrix of norm up to 100.
+constexpr double kSmallest = 100 * 0x1p-23;
 
 std::optional<double> real(const Values& values, const char* key) {
   const auto found = values.find(key);
@@ -131,7 +133,7 @@ struct OwnEvaluations {
   Observations& out;
   const Trajectory::Evals& e = *run.t.evals;
 
-  // B A of some module is not zero at evaluation i; false where that is not known.
+  // B A of some module is not next to zero at evaluation i; false where that is not known.
   bool adapted(std::size_t i) const {
     const auto& a = run.t.activations;
     if (!a || a->n_modules == 0) return false;
@@ -139,14 +141,13 @@ struct OwnEvaluations {
     if ((i + 1) * width > a->ba_norm.size()) return false;
     return std::any_of(a->ba_norm.begin() + static_cast<std::ptrdiff_t>(i * width),
                        a->ba_norm.begin() + static_cast<std::ptrdiff_t>((i + 1) * width),
-                       [](double norm) { return norm > 0.0; });
+                       [](double norm) { return norm > kSmallest; });
   }
 
   // An adapter that takes part changes the loss; that it leaves every bit of it has no chance to happen.
   void takes_part() {
     if (e.loss.empty() || e.loss_adapter_off.empty()) return;
-    Check check(kStage, Step::kEvaluation, cat(who, ": the adapter takes part in evaluations"),
-                Outcome::kExact);
+    Check check(kStage, Step::kAdapter, cat(who, ": the adapter takes part in evaluations"), Outcome::kExact);
     for (std::size_t i = 0; i < e.loss.size() && i < e.step.size(); ++i)
       if (e.step[i] > 0 && adapted(i))
         check.equal(e.loss[i] != e.loss_adapter_off[0] && e.loss[i] != e.loss_adapter_off[1], e.step[i], [&] {

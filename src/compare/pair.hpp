@@ -67,6 +67,10 @@ class Presence {
   std::vector<Observation>& out_;
 };
 
+// Why two files alone do not judge what comes after the horizon.
+inline constexpr const char* kGrown =
+    "by then rounding may have grown to any size; replicates of one stack would tell (further files)";
+
 // The texts of all values that differ: "key: a / b".
 std::vector<std::string> differing_values(const Values& a, const Values& b);
 

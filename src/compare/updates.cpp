@@ -132,9 +132,7 @@ struct Rows {
     }
     out.push_back(finite.result());
     if (size() > 0 && pair.updates.steps.back() > horizon)
-      out.push_back(not_checked(
-          kStage, at, cat(name, " after update ", horizon),
-          "rounding may have grown to any size: replicates of one stack would tell (more files)"));
+      out.push_back(not_checked(kStage, at, cat(name, " after update ", horizon), kGrown));
   }
 
   void checksums() {
@@ -202,9 +200,8 @@ void tensor_norms(const Pair& pair, const Presence& presence, Observations& out)
   const Check& check = pair.same_bits ? exact : bound;
   if (check.checked() > 0) out.push_back(check.result());
   if (left > 0)
-    out.push_back(not_checked(
-        kStage, Step::kNorm, cat(kName, check.checked() > 0 ? ", later" : ""),
-        pair.rounding ? "observed only where rounding may have grown to any size" : pair.no_rounding));
+    out.push_back(not_checked(kStage, Step::kNorm, cat(kName, check.checked() > 0 ? ", later" : ""),
+                              pair.rounding ? kGrown : pair.no_rounding));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
+#include <sstream>
 #include <tuple>
 #include <vector>
 
@@ -30,10 +31,26 @@ struct Painter {
   }
 };
 
+constexpr std::size_t kWidth = 110, kHead = 14;
+
+// Lines of at most kWidth columns; all after the first are indented.
+std::string wrapped(const std::string& text, std::size_t indent) {
+  std::string out, line;
+  std::istringstream words(printable_line(text));
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n" + std::string(indent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + line + "\n";
+}
+
 std::string row(const std::string& name, const std::string& value) {
   std::string head = name;
-  head.resize(std::max<std::size_t>(14, head.size() + 1), ' ');
-  return head + printable_line(value) + "\n";
+  head.resize(std::max(kHead, head.size() + 1), ' ');
+  return head + wrapped(value, kHead);
 }
 
 std::string joined(const std::vector<std::string>& parts, const char* between) {
@@ -79,41 +96,60 @@ std::string observation_text(const Observation& o) {
   return printable_line(text);
 }
 
-// The gravest of a level first: what differs, what hinders a pass, what was left, what passed.
-void level_lines(const Comparison& c, int level, const ViewOptions& options, const Painter& paint) {
-  std::vector<const Observation*> here;
+using List = std::vector<const Observation*>;
+
+List of_level(const Comparison& c, int level) {
+  List here;
   for (const Observation& o : c.observations)
     if (level_of(o.stage) == level) here.push_back(&o);
-  std::size_t failed = 0, passed = 0, left = 0;
+  return here;
+}
+
+void level_line(const Comparison& c, int level, const Painter& paint) {
+  const List here = of_level(c, level);
+  std::size_t passed = 0, failed = 0, left = 0, missing = 0;
   const Observation* first = nullptr;
   for (const Observation* o : here) {
-    failed += o->fails(), passed += o->outcome == Outcome::kPass, left += o->outcome == Outcome::kNotChecked;
-    const bool earlier =
-        !first || !first->fails() ||
-        std::tuple(o->stage, o->update, o->step) < std::tuple(first->stage, first->update, first->step);
-    if (o->fails() && earlier)
-      first = o;
-    else if (o->outcome == Outcome::kNotChecked && o->missing && (!first || !first->fails()))
-      first = first && first->missing ? first : o;
+    passed += o->outcome == Outcome::kPass, failed += o->fails();
+    left += o->outcome == Outcome::kNotChecked, missing += o->missing;
+    const auto key = [](const Observation& x) { return std::tuple(x.stage, x.update, x.step); };
+    if (o->fails() && (!first || key(*o) < key(*first))) first = o;
   }
-  const Outcome outcome = failed   ? first->outcome
-                          : first  ? Outcome::kNotChecked
-                          : passed ? Outcome::kPass
-                                   : Outcome::kNotChecked;
+  const Outcome outcome = first ? first->outcome : missing || !passed ? Outcome::kNotChecked : Outcome::kPass;
   std::string name = cat(level, " ", level_name(level));
-  name.resize(14, ' ');
+  name.resize(kHead, ' ');
   std::string counts = cat(passed, " passed", failed ? cat(", ", failed, " failed") : "",
-                           left ? cat(", ", left, " not checked") : "");
-  const Stage first_stage =
-      c.first >= 0 ? c.observations[static_cast<std::size_t>(c.first)].stage : Stage::kTrajectory;
-  if (failed && c.first >= 0 && first->stage > first_stage)
-    counts += cat("; follows from level ", level_of(first_stage));
+                           left ? cat(", ", left, " not checked") : "",
+                           missing ? cat(" (", missing, " that should be there)") : "");
+  if (first && c.first >= 0)
+    if (const Stage cause = c.observations[static_cast<std::size_t>(c.first)].stage; first->stage > cause)
+      counts += cat("; follows from level ", level_of(cause));
   paint.out << paint.painted(name, "1") << paint.outcome(outcome, 13) << counts << "\n";
-  for (const Observation* o : here) {
-    const bool shown = options.all || o->fails() || o->outcome == Outcome::kNotChecked;
-    if (shown)
-      paint.out << "                " << paint.outcome(o->outcome, 13) << observation_text(*o) << "\n";
+}
+
+// One line an observation; those left for the same reason share one.
+void observation_lines(const Comparison& c, int level, const ViewOptions& options, const Painter& paint) {
+  const std::size_t indent = kHead + 13;
+  std::string head = cat("level ", level);
+  const auto line = [&](Outcome outcome, const std::string& text) {
+    head.resize(kHead, ' ');
+    paint.out << head << paint.outcome(outcome, 13) << wrapped(text, indent);
+    head.clear();
+  };
+  std::vector<std::pair<std::string, std::string>> reasons;  // and what was left for it
+  for (const Observation* o : of_level(c, level)) {
+    if (o->outcome != Outcome::kNotChecked) {
+      if (o->fails() || options.all) line(o->outcome, observation_text(*o));
+      continue;
+    }
+    const auto known =
+        std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == o->detail; });
+    if (known == reasons.end())
+      reasons.emplace_back(o->detail, o->name);
+    else
+      known->second += "; " + o->name;
   }
+  for (const auto& [reason, names] : reasons) line(Outcome::kNotChecked, cat(names, ": ", reason));
 }
 
 std::string percent(double x) {
@@ -181,7 +217,9 @@ void write_view(const Comparison& c, const ViewOptions& options, std::ostream& o
                                  "; after that only what needs no history is judged",
                                  c.files.size() > 2 ? ", and replicates" : ""));
     out << "\n";
-    for (int level = 1; level <= 4; ++level) level_lines(c, level, options, paint);
+    for (int level = 1; level <= 4; ++level) level_line(c, level, paint);
+    out << "\n";
+    for (int level = 1; level <= 4; ++level) observation_lines(c, level, options, paint);
     out << "\n";
   }
   if (c.figures.held_out) held_out_lines(*c.figures.held_out, out);
@@ -209,7 +247,7 @@ void write_view(const Comparison& c, const ViewOptions& options, std::ostream& o
   const char* code = c.conclusion == Conclusion::kPass       ? "32;1"
                      : c.conclusion == Conclusion::kDisagree ? "31;1"
                                                              : "33;1";
-  out << "\n" << paint.painted(name_of(c.conclusion), code) << ": " << printable_line(c.why) << "\n";
+  out << "\n" << paint.painted(name_of(c.conclusion), code) << ": " << wrapped(c.why, 0);
 }
 
 }  // namespace tandem

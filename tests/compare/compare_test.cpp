@@ -48,7 +48,7 @@ Trajectory other_stack() {
 std::string text_of(const Comparison& c) {
   std::ostringstream out;
   write_view(c, {.all = true}, out);
-  return out.str();
+  return support::unwrapped(out.str());
 }
 
 TEST(Compare, TwoRunsOfOneExecutionClassAreComparedToTheBit) {

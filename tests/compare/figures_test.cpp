@@ -76,7 +76,7 @@ TEST(Figures, TheViewSaysWhyFewSignChangesShowNothing) {
   const Trajectory both[] = {a, b};
   std::ostringstream out;
   write_view(compare(both, {}), {}, out);
-  const std::string text = out.str();
+  const std::string text = support::unwrapped(out.str());
   for (const char* part :
        {"mean size 0.134 %, largest 0.316 %", "sd 0.138 %", "12 sign changes of 41 possible",
         "lag-1 autocorrelation", "probability 0.00575 for independent values",

@@ -98,7 +98,7 @@ double coverage(std::size_t n, double r, int series) {
   return static_cast<double>(inside) / series;
 }
 
-// Measured with 20,000 series (src/compare/README.md): 0.95, 0.93 and 0.87. The seeds are fixed, so nothing
+// Measured with 2,000 series (src/compare/README.md): 0.95, 0.92 and 0.87. The seeds are fixed, so nothing
 // here depends on chance.
 TEST(Statistics, IntervalsOfMeansCoverAboutAsOftenAsTheySay) {
   EXPECT_NEAR(coverage(42, 0.0, 200), 0.95, 0.04);

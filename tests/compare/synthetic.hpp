@@ -145,4 +145,12 @@ inline Trajectory synthetic(const Synthetic& options = {}) {
   return t;
 }
 
+// A view without its line ends and indents.
+inline std::string unwrapped(const std::string& text) {
+  std::string out;
+  for (const char c : text)
+    if ((c != '\n' && c != ' ') || (!out.empty() && out.back() != ' ')) out += c == '\n' ? ' ' : c;
+  return out;
+}
+
 }  // namespace tandem::support
