@@ -128,9 +128,10 @@ void check_audits(const Run& run, const char* who, Observations& out) {
   const Audits& audits = *run.t.audits;
   std::int64_t skipped = 0;
   for (const Verdict verdict : audits.verdict) skipped += verdict == Verdict::kSkipped;
-  verdicts(audits, who, out);
+  // What the columns show is named by its tensor; a verdict alone, by its note.
   losses(audits, who, out);
   tensors(run, audits, who, out);
+  verdicts(audits, who, out);
   if (skipped > 0)
     out.push_back(not_checked(Stage::kTrajectory, Step::kGradient,
                               cat(who, ": ", counted(skipped, "audit"), " skipped"),

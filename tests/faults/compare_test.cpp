@@ -14,6 +14,10 @@
 #include "tests/support/mirrored_runs.hpp"
 
 namespace tandem::faults_test {
+
+// For the names of tests.
+void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+
 namespace {
 
 namespace fs = std::filesystem;
