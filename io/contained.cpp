@@ -34,8 +34,7 @@ namespace tandem {
 
 namespace {
 
-constexpr rlim_t kBytes = rlim_t{1} << 30, kBytesPerByte = 16;
-constexpr rlim_t kSeconds = 30, kBytesPerSecond = 10'000'000;
+constexpr rlim_t kBytesPerByte = 16, kBytesPerSecond = 10'000'000;
 constexpr unsigned kWaitingFactor = 10;  // wall-clock time to processor time: a slow or a busy machine
 
 // Exit status of a child whose first byte says how its work ended.
@@ -90,14 +89,15 @@ std::string result_of(const std::function<std::string()>& work) {
   }
 }
 
-[[noreturn]] void be_the_child(int out, rlim_t file_bytes, const std::function<std::string()>& work) {
+[[noreturn]] void be_the_child(int out, rlim_t file_bytes, const ContainedLimits& limits,
+                               const std::function<std::string()>& work) {
   limit(RLIMIT_CORE, 0);
-  const rlim_t seconds = kSeconds + file_bytes / kBytesPerSecond;
+  const rlim_t seconds = limits.seconds + file_bytes / kBytesPerSecond;
   limit(RLIMIT_CPU, seconds);
   alarm(kWaitingFactor * static_cast<unsigned>(seconds));
   for (const int signal : {SIGALRM, SIGXCPU, SIGSEGV, SIGABRT, SIGBUS, SIGFPE}) std::signal(signal, SIG_DFL);
   if (!TANDEM_SANITIZED) {
-    limit(RLIMIT_AS, bytes_in_use() + kBytes + kBytesPerByte * file_bytes);
+    limit(RLIMIT_AS, bytes_in_use() + limits.bytes + kBytesPerByte * file_bytes);
     // The C library's last words are no line for a user.
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
@@ -108,16 +108,18 @@ std::string result_of(const std::function<std::string()>& work) {
 
 }  // namespace
 
-std::string run_contained(const std::filesystem::path& file, const std::function<std::string()>& work) {
+std::string run_contained(const std::filesystem::path& file, const std::function<std::string()>& work,
+                          const ContainedLimits& limits) {
   const auto refusal = [&](const std::string& what) {
     return Error(ErrorKind::kInput, cat(file.string(), ": ", what));
   };
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   int ends[2] = {};
-  if (pipe2(ends, O_CLOEXEC) != 0) throw refusal(cat("no pipe for a process to read it: ", std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw refusal(cat("no pipe for a process to read it: ", std::strerror(errno)));
   const pid_t child = fork();
-  if (child == 0) be_the_child(ends[1], error ? 0 : static_cast<rlim_t>(size), work);
+  if (child == 0) be_the_child(ends[1], error ? 0 : static_cast<rlim_t>(size), limits, work);
   const int cause = errno;
   close(ends[1]);
   std::string result;

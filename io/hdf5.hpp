@@ -240,6 +240,7 @@ class Node {
  private:
   Node(Id object, std::string where, std::uintmax_t file_bytes);
 
+  std::string attribute_where(const std::string& name) const;
   struct Dataset;
   Dataset open_dataset(const std::string& name) const;
   template <class T>

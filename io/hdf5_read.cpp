@@ -17,7 +17,9 @@ constexpr std::size_t kMostMembers = 4096;
 constexpr std::uintmax_t kFreeBytes = std::uintmax_t{1}
                                       << 20;       // what a dataset may hold by its fill value alone
 constexpr std::uintmax_t kMostCompression = 1100;  // deflate's limit is 1032
-constexpr std::uintmax_t kMostExpansion = std::uintmax_t{1} << 30;  // what decompressing a dataset may add
+constexpr std::uintmax_t kMostExpansion = std::uintmax_t{256} << 20;  // what decompressing a dataset may add
+constexpr std::uintmax_t kMostAttributeText = std::uintmax_t{8}
+                                              << 30;  // texts of an attribute times the file's size
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw Error(ErrorKind::kInput, cat(where, ": ", what));
@@ -197,7 +199,7 @@ struct Node::Dataset {
   std::string where;
 };
 
-Node::Node(const Id& file, const std::filesystem::path& path) : where_(path.string() + ": ") {
+Node::Node(const Id& file, const std::filesystem::path& path) : where_(path.string() + ": /") {
   object_ = owned(H5Gopen2(file.get(), "/", H5P_DEFAULT), H5Gclose, where_);
   std::error_code error;
   file_bytes_ = std::filesystem::file_size(path, error);
@@ -214,7 +216,9 @@ std::vector<std::string> Node::members() const {
     return kept.size() > kMostMembers ? -1 : 0;
   };
   hsize_t position = 0;
-  checked_status(H5Literate(object_.get(), H5_INDEX_NAME, H5_ITER_INC, &position, keep, &names), where_);
+  const herr_t status = H5Literate(object_.get(), H5_INDEX_NAME, H5_ITER_INC, &position, keep, &names);
+  if (names.size() > kMostMembers) refuse(where_, cat("holds more than ", kMostMembers, " objects"));
+  checked_status(status, where_);
   return names;
 }
 
@@ -226,7 +230,9 @@ std::vector<std::string> Node::attributes() const {
     return kept.size() > kMostMembers ? -1 : 0;
   };
   hsize_t position = 0;
-  checked_status(H5Aiterate2(object_.get(), H5_INDEX_NAME, H5_ITER_INC, &position, keep, &names), where_);
+  const herr_t status = H5Aiterate2(object_.get(), H5_INDEX_NAME, H5_ITER_INC, &position, keep, &names);
+  if (names.size() > kMostMembers) refuse(where_, cat("has more than ", kMostMembers, " attributes"));
+  checked_status(status, where_);
   return names;
 }
 
@@ -250,19 +256,25 @@ bool Node::holds_group(const std::string& name) const {
 Node Node::dataset(const std::string& name) const {
   Dataset dataset = open_dataset(name);
   if (!dataset.id) refuse(dataset.where, "is missing");
-  return Node(std::move(dataset.id), dataset.where + ", ", file_bytes_);
+  return Node(std::move(dataset.id), dataset.where, file_bytes_);
 }
 
 std::optional<Node> Node::group(const std::string& name) const {
   if (!has(name)) return std::nullopt;
-  const std::string where = cat(where_, where_.ends_with(": ") ? "/" : "", name);
+  const std::string where = where_ + name;
   Id object = owned(H5Oopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Oclose, where);
   if (H5Iget_type(object.get()) != H5I_GROUP) refuse(where, "is not a group");
   return Node(std::move(object), where + "/", file_bytes_);
 }
 
+// "FILE: attribute a", "FILE: /group, attribute a".
+std::string Node::attribute_where(const std::string& name) const {
+  if (where_.ends_with(": /")) return cat(where_.substr(0, where_.size() - 1), "attribute ", name);
+  return cat(where_.ends_with('/') ? where_.substr(0, where_.size() - 1) : where_, ", attribute ", name);
+}
+
 std::optional<std::string> Node::text_attribute(const std::string& name) const {
-  const std::string where = cat(where_, "attribute ", name);
+  const std::string where = attribute_where(name);
   if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return std::nullopt;
   const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
   const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
@@ -274,7 +286,7 @@ std::optional<std::string> Node::text_attribute(const std::string& name) const {
 }
 
 std::optional<std::int64_t> Node::int_attribute(const std::string& name) const {
-  const std::string where = cat(where_, "attribute ", name);
+  const std::string where = attribute_where(name);
   if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return std::nullopt;
   const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
   const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
@@ -287,7 +299,7 @@ std::optional<std::int64_t> Node::int_attribute(const std::string& name) const {
 }
 
 std::vector<std::string> Node::text_list_attribute(const std::string& name) const {
-  const std::string where = cat(where_, "attribute ", name);
+  const std::string where = attribute_where(name);
   if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return {};
   const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
   const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
@@ -299,7 +311,7 @@ std::vector<std::string> Node::text_list_attribute(const std::string& name) cons
 }
 
 std::string Node::attribute_as_text(const std::string& name) const {
-  const std::string where = cat(where_, "attribute ", name);
+  const std::string where = attribute_where(name);
   const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
   const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
   const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
@@ -311,7 +323,7 @@ std::string Node::attribute_as_text(const std::string& name) const {
     refuse(where, "announces more than the file holds");
   // Many elements may point to one long text.
   if (kind == H5T_STRING && H5Tis_variable_str(type.get()) > 0 &&
-      count > kMostExpansion / std::max<std::uintmax_t>(file_bytes_, 1))
+      count > kMostAttributeText / std::max<std::uintmax_t>(file_bytes_, 1))
     refuse(where, "lists too many texts");
   std::vector<std::string> parts;
   const auto n = static_cast<std::size_t>(count);
@@ -333,6 +345,21 @@ std::string Node::attribute_as_text(const std::string& name) const {
   return text;
 }
 
+// HDF5's own words for a filter that it lacks name a folder of plugins.
+void check_filters(const Id& create, const std::string& where) {
+  const int count = H5Pget_nfilters(create.get());
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    char name[32] = {};
+    const H5Z_filter_t filter = H5Pget_filter2(create.get(), static_cast<unsigned>(i), &flags, &values,
+                                               nullptr, sizeof name, name, &config);
+    checked(filter, where);
+    if (H5Zfilter_avail(filter) <= 0)
+      refuse(where, cat("is compressed by filter ", filter, " (", name, "), which this HDF5 lacks"));
+  }
+}
+
 Node::Dataset Node::open_dataset(const std::string& name) const {
   Dataset dataset;
   dataset.where = where_ + name;
@@ -347,15 +374,15 @@ Node::Dataset Node::open_dataset(const std::string& name) const {
   if (H5Pget_layout(create.get()) == H5D_VIRTUAL || H5Pget_external_count(create.get()) > 0)
     refuse(dataset.where, "keeps its values in another file");
   const auto count = element_count(dataset.space, dataset.where, &dataset.dims);
+  check_filters(create, dataset.where);
   const std::uintmax_t stored = H5Dget_storage_size(dataset.id.get()), real = std::min(stored, file_bytes_);
   const std::uintmax_t expanded =
       H5Pget_nfilters(create.get()) > 0 ? std::min(real * kMostCompression, real + kMostExpansion) : real;
-  const std::uintmax_t most = std::max(kFreeBytes, expanded);
+  const std::uintmax_t each = H5Tget_size(dataset.type.get()), most = std::max(kFreeBytes, expanded);
   std::uintmax_t bytes = 0;
-  if (__builtin_mul_overflow(count, static_cast<std::uintmax_t>(H5Tget_size(dataset.type.get())), &bytes) ||
-      bytes > most)
-    refuse(dataset.where,
-           cat("announces ", count, " elements, but the file stores only ", stored, " bytes of them"));
+  if (__builtin_mul_overflow(count, each, &bytes) || bytes > most)
+    refuse(dataset.where, cat("announces ", counted(count, "element"), " of ", counted(each, "byte"),
+                              ", but the file stores only ", stored, " bytes of them"));
   dataset.count = static_cast<std::size_t>(count);
   return dataset;
 }

@@ -60,8 +60,8 @@ class TableReader {
   template <class T, class Get>
   TableReader& take(const char* name, const Dims& row_shape, std::vector<T>& out, Get&& get) {
     if (!group_.has(name)) return *this;
-    Dims dims;
-    out = get(dims);
+    // The shape first: what does not fit is not read.
+    Dims dims = group_.shape(name);
     if (dims.empty() || !std::equal(dims.begin() + 1, dims.end(), row_shape.begin(), row_shape.end())) {
       std::string wanted;
       for (const std::int64_t size : row_shape) wanted += cat(", ", size);
@@ -70,6 +70,7 @@ class TableReader {
     }
     if (rows_ >= 0 && dims[0] != rows_)
       refuse(group_.where() + name, cat("has ", dims[0], " rows, other columns of its table have ", rows_));
+    out = get(dims);
     rows_ = dims[0];
     return *this;
   }

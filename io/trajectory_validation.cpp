@@ -57,6 +57,7 @@ Examined examine_trajectory(const std::filesystem::path& file, const ReadPlan& r
     out.snapshots = format::check_snapshot_links(columns, plan);
     if (const auto* names = columns.texts("adapter/names"); names && !out.snapshots.empty())
       if (const auto* shapes = columns.ints("adapter/shapes")) out.adapter = {*names, *shapes};
+    columns.read_the_rest();
     out.validity.present = std::move(parts.present);
     out.validity.absent = std::move(parts.absent);
     out.validity.ignored = std::move(parts.ignored);

@@ -1,6 +1,9 @@
 #include "io/format/columns.hpp"
 
+#include <algorithm>
 #include <type_traits>
+
+#include "io/format/table.hpp"
 
 namespace tandem::format {
 
@@ -61,6 +64,26 @@ std::vector<std::int64_t> Columns::part(const std::string& path, std::int64_t fi
     findings_.add(error, file_);
     good_.erase(path);
     return {};
+  }
+}
+
+void Columns::read_the_rest() {
+  constexpr std::int64_t kBlock = std::int64_t{1} << 20;
+  for (const Dataset& dataset : datasets()) {
+    const std::string path = dataset.path();
+    if (!has(path) || values_.contains(path)) continue;
+    const bool text = dataset.kind == Kind::kText || dataset.kind == Kind::kDigest;
+    if (text) {
+      texts(path);
+    } else if (dataset.kind == Kind::kFloat64) {
+      doubles(path);
+    } else if (dataset.extents.size() == 1) {
+      for (std::int64_t first = 0; has(path) && first < size(path); first += kBlock)
+        part(path, first, std::min(kBlock, size(path) - first));
+    } else {
+      ints(path);
+    }
+    forget(path);
   }
 }
 

@@ -38,6 +38,8 @@ class Columns {
   // Elements [first, first + count) of a list of integers; empty, and told, where they cannot be read.
   std::vector<std::int64_t> part(const std::string& path, std::int64_t first, std::int64_t count);
   void forget(const std::string& path) { values_.erase(path); }
+  // Reads what no rule has looked at, so that what cannot be read is told.
+  void read_the_rest();
 
  private:
   using Values = std::variant<std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;

@@ -25,7 +25,7 @@ std::string Problem::line() const {
   if (!text.empty()) text += ": ";
   text += shortened(found);
   if (!expected.empty()) text += ", expected " + shortened(expected);
-  if (more > 0) text += cat(" (and ", more, " more)");
+  if (more > 0) text += cat(" (and ", more, more == kMostCounted ? " or more)" : " more)");
   return printable_line(text);
 }
 

@@ -11,6 +11,9 @@
 
 namespace tandem::format {
 
+// Problems of one rule and dataset are counted up to here.
+inline constexpr std::int64_t kMostCounted = 9'999;
+
 struct Problem {
   std::string where;      // "/update/loss"; "": the file as a whole
   std::int64_t row = -1;  // from 0; -1: the dataset as a whole
@@ -61,8 +64,6 @@ class Findings {
   bool clean() const { return problems_.empty(); }
 
  private:
-  static constexpr std::int64_t kMostCounted = 1'000'000;
-
   std::vector<Problem> problems_;
 };
 
