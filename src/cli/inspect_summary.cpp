@@ -84,8 +84,10 @@ Level trajectory(const Trajectory& t) {
 
 std::vector<Level> levels_of(const Trajectory& t) {
   Level operators{1, "operators", {}, {}};
-  const bool there = std::find(t.parts.begin(), t.parts.end(), "ops") != t.parts.end();
-  (there ? operators.holds : operators.lacks).emplace_back("ops");
+  if (t.ops)
+    operators.holds = {counted(t.ops->name.size(), "operation")};
+  else
+    operators.lacks = {"ops"};
   return {operators, loading(t), rendering(t), trajectory(t)};
 }
 
