@@ -78,6 +78,10 @@ void Id::reset() {
 
 hid_t Id::release() { return std::exchange(id_, -1); }
 
+// A file whose closing failed (a full disk) stays open to HDF5, which at exit would write to it again, and crash.
+// This has to come before the library's first call, be it that of a static object.
+[[gnu::constructor(101)]] void close_nothing_at_exit() { H5dont_atexit(); }
+
 // Before the first call of each thread (thread-safe builds of HDF5 keep one setting per thread).
 void prepare() {
   thread_local const bool ready = [] {
@@ -97,6 +101,10 @@ std::string innermost_error() {
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
   H5Eclear2(H5E_DEFAULT);
+  // Of a failed write the system's own words are enough.
+  constexpr std::string_view kSystem = "error message = '";
+  if (const auto at = text.find(kSystem); at != text.npos)
+    text = text.substr(at + kSystem.size(), text.find('\'', at + kSystem.size()) - at - kSystem.size());
   for (auto& c : text)
     if (c == '\n') c = ' ';
   return text.empty() ? "HDF5 gives no reason" : text;

@@ -1,11 +1,13 @@
 #include "io/publish.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -47,12 +49,56 @@ void sync_tree(const fs::path& folder) {
   sync_folder(folder);
 }
 
+constexpr std::string_view kMark = ".tandem-";
+
+std::string mark_of_host() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return cat(kMark, host, "-");
+}
+
+fs::path own_name(const fs::path& path, const char* ending) {
+  return path.string() + mark_of_host() + std::to_string(getpid()) + ending;
+}
+
+// What processes of this host that are no more left of `path`, or this one itself.
+void remove_leftovers(const fs::path& path) {
+  const std::string begin = path.filename().string() + mark_of_host();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(begin)) continue;
+    pid_t pid = 0;
+    const char* const digits = name.data() + begin.size();
+    const auto [end, bad] = std::from_chars(digits, name.data() + name.size(), pid);
+    if (bad != std::errc() || pid <= 0 || (std::string_view(end) != ".tmp" && std::string_view(end) != ".old"))
+      continue;
+    if (pid != getpid() && (kill(pid, 0) == 0 || errno != ESRCH)) continue;
+    std::error_code ignored;  // another writer may have done it
+    fs::remove_all(entry.path(), ignored);
+  }
+}
+
 fs::path without_trailing_slash(fs::path path) { return path.has_filename() ? path : path.parent_path(); }
 
 }  // namespace
 
-FilePublisher::FilePublisher(fs::path path) : path_(std::move(path)), temporary_(path_.string() + ".tmp") {
-  if (unlink(temporary_.c_str()) != 0 && errno != ENOENT) fail("remove the former temporary of");
+bool is_temporary_of(std::string_view entry, std::string_view name) {
+  return entry.starts_with(name) && entry.substr(name.size()).starts_with(kMark) &&
+         (entry.ends_with(".tmp") || entry.ends_with(".old"));
+}
+
+void require_replaceable(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    throw Error(ErrorKind::kInput, cat(path.string(), ": exists and is no regular file; choose another name"));
+}
+
+FilePublisher::FilePublisher(fs::path path) : path_(std::move(path)) {
+  require_replaceable(path_);
+  remove_leftovers(path_);
+  temporary_ = own_name(path_, ".tmp");
   file_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file_ < 0) {
     const int error = errno;
@@ -107,11 +153,11 @@ void publish_file(const fs::path& path, std::string_view text) {
 }
 
 FolderPublisher::FolderPublisher(fs::path path)
-    : path_(without_trailing_slash(std::move(path))), staging_(path_.string() + ".tmp") {
+    : path_(without_trailing_slash(std::move(path))), staging_(own_name(path_, ".tmp")) {
   std::error_code error;
-  if (fs::exists(path_, error) && !fs::is_directory(path_, error)) fail_io(path_, "create a folder", EEXIST);
-  fs::remove_all(staging_, error);
-  if (error) fail_io(staging_, "remove what a former run left", error.value());
+  const fs::file_status status = fs::symlink_status(path_, error);
+  if (fs::exists(status) && !fs::is_directory(status)) fail_io(path_, "create a folder", EEXIST);
+  remove_leftovers(path_);
   if (mkdir(staging_.c_str(), 0777) != 0) {
     const int reason = errno;
     staging_.clear();
@@ -133,10 +179,7 @@ void FolderPublisher::publish() {
     if (renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
       former = staging_;
     } else {
-      former = path_.string() + ".old";
-      std::error_code error;
-      fs::remove_all(former, error);
-      if (error) fail_io(former, "remove what a former run left", error.value());
+      former = own_name(path_, ".old");
       if (rename(path_.c_str(), former.c_str()) != 0) fail_io(path_, "rename away", errno);
       if (rename(staging_.c_str(), path_.c_str()) != 0) {
         const int reason = errno;

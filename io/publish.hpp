@@ -1,9 +1,10 @@
 // Files and folders that a reader sees whole or not at all: written under a temporary name, renamed into
 // place.
 //
-// One writer per path (a run folder belongs to one run). What a killed writer left under the temporary name
-// (NAME.tmp beside NAME) is replaced by the next one. Errors are kInput: path, step and the system's own
-// words; until the rename the temporary is removed and whatever was published before stays as it was.
+// Temporary names are a process's own, NAME.tandem-HOST-PID.tmp beside NAME: of two writers of one path the
+// later one wins, and nobody else's file is in the way. What a killed process of this host left there is removed
+// by the next writer of NAME. Errors are kInput: path, step and the system's own words; until the rename the
+// temporary is removed and whatever was published before stays as it was. Only regular files are replaced.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,12 @@
 #include <string_view>
 
 namespace tandem {
+
+// Whether a writer of `name` may have left `entry` in the same folder.
+bool is_temporary_of(std::string_view entry, std::string_view name);
+
+// Throws where `path` exists and is no regular file: for those who want to know before they compute.
+void require_replaceable(const std::filesystem::path& path);
 
 // Writes, fsyncs, closes, renames over `path`, fsyncs the folder. The folder must exist.
 void publish_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
@@ -42,8 +49,8 @@ class FilePublisher {
 
 // A folder filled under a temporary name: files go into staging(), publish() fsyncs them and puts the folder
 // in the place of `path`, whose former content is deleted afterwards. Where the file system can exchange two
-// names there is no instant without a whole folder at `path`; else the former one stands beside it as
-// NAME.old for a moment. Without publish(), the destructor removes the staging folder.
+// names there is no instant without a whole folder at `path`; else the former one stands beside it for a
+// moment, under a temporary name that ends in .old. Without publish(), the destructor removes the staging folder.
 class FolderPublisher {
  public:
   explicit FolderPublisher(std::filesystem::path path);

@@ -144,7 +144,8 @@ struct Check {
     const auto all_zero = [](const FlatTensors& flat) {
       return std::all_of(flat.begin(), flat.end(), [](float x) { return x == 0.0f; });
     };
-    if (job.steps_before > 0 && all_zero(job.m) && all_zero(job.v))
+    // Where every gradient was zero so far, this one is, too.
+    if (job.steps_before > 0 && all_zero(job.m) && all_zero(job.v) && !all_zero(job.gradient))
       faults.add(Verdict::kExact, cat("all moments are zero after ", job.steps_before, " optimiser steps"));
     if (job.step > 1) return;
     if (!all_zero(job.m) || !all_zero(job.v))
@@ -238,6 +239,7 @@ struct Check {
       return;
     }
     const double norm = std::sqrt(norm_square);
+    if (norm == 0.0 && job.norm == 0.0) return;
     out.norm_error = std::abs(job.norm - norm) / norm;
     const double limit = std::sqrt(allowed_square) / norm;
     if (!(out.norm_error <= limit))

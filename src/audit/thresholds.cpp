@@ -88,6 +88,11 @@ std::optional<Thresholds> read_file(const std::filesystem::path& file, const std
                     stored.at("loss"), true};
     if (read.relative_error.size() != n || read.term_error.size() != n || read.bias.size() != n)
       return std::nullopt;
+    // A value that would pass or fail everything was not measured.
+    const auto sound = [](double x) { return x >= 0.0 && x < 1.0; };
+    for (const auto* values : {&read.relative_error, &read.term_error, &read.bias})
+      if (!std::all_of(values->begin(), values->end(), sound)) return std::nullopt;
+    if (!sound(read.loss)) return std::nullopt;
     return read;
   } catch (const json::exception&) {
     return std::nullopt;
@@ -152,8 +157,9 @@ Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
     if (auto stored = read_file(file, key, n)) return *stored;
 
   const std::int64_t ids[] = {sample};
-  const Thresholds found = measure_thresholds(mirror, precision, small_adapter(mirror), ids, 1);
-  if (!folder.empty()) {
+  Thresholds found = measure_thresholds(mirror, precision, small_adapter(mirror), ids, 1);
+  if (folder.empty()) return found;
+  try {
     std::filesystem::create_directories(folder);
     publish_file(file, json{{"key", key},
                             {"relative_error", found.relative_error},
@@ -162,6 +168,8 @@ Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
                             {"loss", found.loss}}
                                .dump(1) +
                            "\n");
+  } catch (const std::exception& error) {
+    found.not_kept = error.what();
   }
   return found;
 }

@@ -24,6 +24,7 @@ struct Thresholds {
   std::vector<double> bias;  // [P] of |s - 1|, beside what d alone explains
   double loss = 0.0;         // of |L - L*| / |L*|
   bool from_file = false;
+  std::string not_kept = {};  // why the file could not be written; "": it could, or none is wanted
 
   // The larger of both, number by number.
   void raise_to(const Thresholds& other);
@@ -40,7 +41,8 @@ Thresholds measure_thresholds(const mirror::Mirror& mirror, const std::string& p
 
 // With B drawn small, so that the gradients of A are not zero, on one sample of the first update. Costs
 // kDraws + 1 gradients of that sample. `folder`, unless empty, keeps the result for the next run of the same
-// model, adapter shape, sample and precision; a file there that cannot be read is computed anew.
+// model, adapter shape, sample and precision; a file there that cannot be read is computed anew, and a folder
+// that takes none is told of in not_kept.
 Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
                      const std::filesystem::path& folder);
 

@@ -218,10 +218,28 @@ ordered_json eval_choices(const EvalOptions& options, const CpuContext& ctx, con
   return choices_json(set, sides, rules);
 }
 
+// What is read is not written over.
+void check_output(const EvalOptions& options) {
+  if (options.per_token.empty()) return;
+  require_replaceable(options.per_token);
+  std::error_code error;
+  const auto output = std::filesystem::weakly_canonical(options.per_token, error);
+  for (const auto& [name, input] :
+       {std::pair{"--model", options.model}, {"--adapter", options.adapter}, {"--data", options.data}}) {
+    if (input.empty()) continue;
+    const auto place = std::filesystem::weakly_canonical(input, error);
+    const auto within = output.lexically_relative(place);
+    if (within.empty() || *within.begin() == "..") continue;
+    throw Error(ErrorKind::kUsage, cat("--per-token ", options.per_token.string(), ": is part of ", name, " ",
+                                       input.string(), "; choose another name"));
+  }
+}
+
 }  // namespace
 
 int eval_command(const EvalOptions& given, std::ostream& out) {
   EvalOptions options = given;
+  check_output(options);
   RunLog log(true);
   const CpuContext ctx = one_process_context(options.threads);
   const ModelAndAdapter model = load_model_and_adapter(options.model, options.adapter);

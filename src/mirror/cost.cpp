@@ -26,19 +26,28 @@ double Cost::gradient(std::int64_t n_ids, std::int64_t n_scored) const {
   return 2 * (t * (3 * projections + 4 * adapters) + 4 * t * t * attention + 3 * n * head);
 }
 
-double measured_flops_per_second(std::int64_t channels_in, std::int64_t channels_out) {
-  constexpr Index kTokens = 256;
-  const Matrix x = Matrix::Random(kTokens, channels_in), w = Matrix::Random(channels_out, channels_in);
-  Matrix y = x * w.transpose();
+Cost Cost::of_one_layer(std::int64_t n_layers) const {
+  Cost one = *this;
+  for (double* part : {&one.projections, &one.adapters, &one.attention}) *part /= static_cast<double>(n_layers);
+  return one;
+}
+
+double operations_per_second(double operations, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const auto first = Clock::now();
+  work();
+  const double once = seconds_since(first);
+  if (once > 0.2) return operations / once;
   const auto start = Clock::now();
-  double operations = 0, seconds = 0;
-  while (seconds < 0.2) {
-    y.noalias() = x * w.transpose();
-    operations += 2.0 * kTokens * static_cast<double>(channels_in * channels_out);
-    seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  return operations / seconds;
+  double times = 0;
+  do {
+    work();
+    ++times;
+  } while (seconds_since(start) < 0.2);
+  return times * operations / seconds_since(start);
 }
 
 }  // namespace tandem::mirror

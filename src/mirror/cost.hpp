@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "src/mirror/config.hpp"
 #include "src/mirror/lora.hpp"
@@ -16,11 +17,14 @@ struct Cost {
   double head = 0;         // multiply-adds a scored token
 
   Cost(const Config& config, const Weights& weights, const Lora& lora);
+  Cost of_one_layer(std::int64_t n_layers) const;
   double forward(std::int64_t n_ids, std::int64_t n_scored) const;
   // Forward, recomputed, and differentiated; frozen weights get no gradient.
   double gradient(std::int64_t n_ids, std::int64_t n_scored) const;
 };
 
-double measured_flops_per_second(std::int64_t channels_in, std::int64_t channels_out);
+// How fast `work`, of so many operations, is done: repeated for 0.2 s, the first time apart where there is more
+// than one.
+double operations_per_second(double operations, const std::function<void()>& work);
 
 }  // namespace tandem::mirror

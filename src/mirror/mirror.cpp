@@ -305,7 +305,27 @@ double Mirror::evaluation_flops() const {
 }
 
 double Mirror::flops_per_second() const {
-  return measured_flops_per_second(state_->config.hidden_size, state_->config.intermediate_size);
+  const State& s = *state_;
+  // The scored sample of median length.
+  std::vector<std::pair<std::int64_t, std::size_t>> lengths;
+  for (std::size_t i = 0; i < s.train.size(); ++i)
+    if (!s.train[i].scored.empty()) lengths.emplace_back(s.rendered_train[i].n_ids, i);
+  const auto median = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::nth_element(lengths.begin(), median, lengths.end());
+  const Sample& sample = s.train[median->second];
+
+  Config one = s.config;
+  one.layers = 1;
+  const Transformer layer(one, s.weights, s.lora, s.inputs.cancelled);
+  const double flops = s.cost.of_one_layer(s.config.layers)
+                           .gradient(median->first, static_cast<std::int64_t>(sample.scored.size()));
+  const Tensors adapter = s.lora.drawn(s.spec.seed_adapter);
+  Tensors gradient = s.lora.zeros();
+  std::vector<double> term_squares(adapter.size());
+  return operations_per_second(flops, [&] {
+    layer.nll_with_gradient(sample.ids, sample.scored, {&adapter, std::nullopt, std::nullopt}, gradient,
+                            term_squares);
+  });
 }
 
 }  // namespace tandem::mirror

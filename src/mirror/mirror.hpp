@@ -173,7 +173,8 @@ class Mirror {
   double gradient_flops(std::int64_t n_ids, std::int64_t n_scored) const;  // one sample
   double update_flops(std::int64_t t) const;                               // batch(t)
   double evaluation_flops() const;                                         // the held-out set once
-  // Measured now: what one thread makes of a product as long as the model's, in operations a second. 0.2 s.
+  // Measured now: what one thread makes of the first layer and the head on one sample, in those operations a
+  // second, with all that is no product. Takes 0.2 s or one such gradient.
   double flops_per_second() const;
 
  private:

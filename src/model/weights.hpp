@@ -50,6 +50,7 @@ class Weights {
   std::string memory_digest(std::size_t i) const;
   std::size_t n_tensors() const { return places_.size(); }
   const std::string& tensor_name(std::size_t i) const { return places_[i].name; }
+  std::span<const float> tensor(std::size_t i) const { return places_[i].data; }
 
  private:
   struct Place {

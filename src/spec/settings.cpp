@@ -107,6 +107,8 @@ Settings parse_config(std::string_view text, const std::string& file_name, const
   return settings;
 }
 
+constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+
 Settings read_config_file(const fs::path& file) {
   std::error_code error;
   std::ifstream in;
@@ -118,8 +120,13 @@ Settings read_config_file(const fs::path& file) {
   }
   if (!in.is_open() || !in)
     throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be opened: ", std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text(kMaxConfigBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (in.bad()) throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be read"));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (text.size() > kMaxConfigBytes)
+    throw Error(ErrorKind::kInput,
+                cat(file.string(), ": is longer than 1 MiB; is it a configuration file?"));
   return parse_config(text, file.string(), file.parent_path());
 }
 

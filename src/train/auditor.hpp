@@ -38,7 +38,7 @@ class Auditor {
   void before_step(Trainer& trainer, const UpdateResult& result);
   void after_step(std::int64_t t, Trainer& trainer);
   // Of an evaluation: the nll sums with the adapter and, at the beginning, without it. Equal to the bit while
-  // the adapter is not zero, they say that the adapter took no part: EXACT.
+  // the adapter is too large for rounding to hide it, they say that the adapter took no part: EXACT.
   void after_evaluation(std::int64_t t, double nll_sum, double nll_sum_off, Trainer& trainer);
   // After update `last`: the mirror ends its work; what it still has to say is recorded. Throws AgreedError(kDisagreement) where a
   // mismatch ends the run, as after_step does.
@@ -54,6 +54,8 @@ class Auditor {
   // All of them, as they lie in this rank's memory, to be looked at by the mirror and recorded.
   void give_base_weights(std::int64_t step);
   BaseTensorInMemory in_memory(std::size_t i) const;  // base tensor i
+  // Some module's s B A is no trifle beside its weights.
+  bool adapter_matters(Trainer& trainer) const;
   // True once the mirror has nothing left to do.
   bool exchange(double wait_s);
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "io/publish.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 
@@ -19,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Everything that a run writes; temporaries of a killed one end in ".tmp" or ".old".
+// Everything that a run writes.
 constexpr std::array<std::string_view, 9> kNames = {"native.h5",        "mirror.h5",     "native.snapshots",
                                                     "mirror.snapshots", "adapter",       "checkpoints",
                                                     "spec.txt",         "execution.txt", "run.log"};
@@ -27,7 +28,7 @@ constexpr std::array<std::string_view, 9> kNames = {"native.h5",        "mirror.
 bool is_ours(const fs::path& entry) {
   const std::string name = entry.filename().string();
   for (const std::string_view ours : kNames)
-    if (name == ours || name == cat(ours, ".tmp") || name == cat(ours, ".old")) return true;
+    if (name == ours || is_temporary_of(name, ours)) return true;
   return false;
 }
 
@@ -74,6 +75,21 @@ void check_run_folder(const RunFolder& folder, bool overwrite) {
     check_content(folder, overwrite, false);
   }
   require_writable(folder.path);
+}
+
+void check_inputs_apart(const RunFolder& folder, const RunSpec& spec) {
+  std::error_code error;
+  const fs::path run = fs::weakly_canonical(folder.path, error);
+  for (const auto& [key, input] : {std::pair{"model.path", &spec.model},
+                                   {"data.train", &spec.train},
+                                   {"data.held_out", &spec.held_out},
+                                   {"lora.init", &spec.lora_init}}) {
+    if (!input->given()) continue;
+    const fs::path within = fs::weakly_canonical(input->path, error).lexically_relative(run);
+    if (within.empty() || !is_ours(*within.begin())) continue;
+    throw Error(ErrorKind::kUsage, cat(key, ": ", input->path, " lies in run.out, where this run would replace it; ",
+                                       "copy it elsewhere or choose another run.out"));
+  }
 }
 
 RunFolderLock::RunFolderLock(const RunFolder& folder, bool overwrite) {

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 
+#include "src/spec/run_spec.hpp"
+
 namespace tandem {
 
 struct RunFolder {
@@ -19,6 +21,9 @@ struct RunFolder {
 // false, or holds no run at all (it may be somebody's folder, so its content is not touched even with
 // `overwrite`), or cannot be made or written. Changes nothing.
 void check_run_folder(const RunFolder& folder, bool overwrite);
+
+// Throws kUsage where an input lies among the files that the run would replace there.
+void check_inputs_apart(const RunFolder& folder, const RunSpec& spec);
 
 // The right to write into a run folder, until it is destroyed; a killed process loses it too. Two jobs
 // started at the same time both pass check_run_folder: without it they would mix their files.

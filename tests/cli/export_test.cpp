@@ -124,7 +124,7 @@ TEST_F(Export, NothingIsOverwrittenAndNothingHalfWritten) {
       "--adapter named --out new",
       2, "give --model DIR");
   EXPECT_FALSE(fs::exists(path("new")));
-  EXPECT_FALSE(fs::exists(path("new.tmp")));
+  EXPECT_FALSE(support::has_temporaries(path("new").parent_path()));
 }
 
 TEST_F(Export, ARunStartsFromAnExportedAdapter) {

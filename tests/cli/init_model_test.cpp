@@ -51,7 +51,7 @@ TEST(InitModel, TinyIsAWholeFolderThatTheModelCodeReads) {
   const auto model = folder / "new/tiny";
   for (const auto* name : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
     EXPECT_TRUE(fs::exists(model / name)) << name;
-  EXPECT_FALSE(fs::exists(folder / "new/tiny.tmp"));
+  EXPECT_FALSE(support::has_temporaries(folder / "new"));
   const ModelConfig config = read_model_config(model);
   EXPECT_EQ(config.model_type, "qwen3");
   EXPECT_TRUE(config.qk_norm && config.tied_head);

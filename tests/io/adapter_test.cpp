@@ -109,7 +109,7 @@ TEST(Adapter, ReadsBackWhatItWrote) {
   EXPECT_TRUE(adapter.config.rslora);
   EXPECT_EQ(adapter.config.dropout, 0.05);
   EXPECT_EQ(adapter.config.base_model, "models/é");
-  EXPECT_FALSE(std::filesystem::exists(folder / "adapter.tmp"));
+  EXPECT_FALSE(support::has_temporaries(folder.path()));
 }
 
 TEST(Adapter, RefusesKeysThatMatchNothing) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -52,12 +54,79 @@ TEST(Publish, ReplacesAFileAndLeavesNothingElse) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
 }
 
-TEST(Publish, ReplacesWhatAKilledWriterLeft) {
+// The number of a process that has ended.
+pid_t ended_process() {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  return child;
+}
+
+std::string temporary_of(const std::string& name, pid_t pid) {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return name + ".tandem-" + host + "-" + std::to_string(pid) + ".tmp";
+}
+
+TEST(Publish, RemovesWhatAKilledWriterLeftAndNothingElse) {
   TempFolder folder;
-  write_text(folder / "a.tmp", "half a fi");
+  const std::string living = temporary_of("a", getppid()), others = temporary_of("ab", ended_process());
+  write_text(folder / temporary_of("a", ended_process()), "half a fi");
+  fs::create_directories(folder / temporary_of("d", ended_process()) / "half");
+  for (const std::string& name : {living, others, std::string("a.tmp")}) write_text(folder / name, "mine");
   publish_file(folder / "a", std::string_view("whole"));
+  FolderPublisher(folder / "d").publish();
   EXPECT_EQ(read_text(folder / "a"), "whole");
-  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
+  std::vector<std::string> left = {"a", "a.tmp", living, others, "d"};
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(names_in(folder.path()), left);
+  for (const std::string& name : {living, others}) {
+    EXPECT_TRUE(is_temporary_of(name, name.substr(0, name.find('.'))));
+    EXPECT_FALSE(is_temporary_of(name, "b"));
+  }
+  EXPECT_FALSE(is_temporary_of("a.tmp", "a"));
+}
+
+TEST(Publish, ReplacesRegularFilesOnly) {
+  TempFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_directory(folder / "d");
+  fs::create_symlink("/dev/null", folder / "link");
+  for (const char* name : {"pipe", "d", "link"}) {
+    const auto text = error_of([&] { publish_file(folder / name, std::string_view("x")); });
+    EXPECT_NE(text.find("no regular file"), text.npos) << text;
+  }
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"d", "link", "pipe"}));
+}
+
+// Of two that write one folder at a time, one is there whole in the end.
+TEST(Publish, TwoWritersDoNotMeet) {
+  TempFolder folder;
+  std::vector<pid_t> children;
+  for (const char* text : {"one", "two"}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        for (int round = 0; round < 20; ++round) {
+          FolderPublisher both(folder / "d");
+          for (const char* name : {"x", "y"}) publish_file(both.staging() / name, std::string_view(text));
+          both.publish();
+        }
+      } catch (...) {
+        _exit(1);
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(read_text(folder / "d/x"), read_text(folder / "d/y"));
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"d"});
 }
 
 TEST(Publish, AnAbandonedFileLeavesTheOldOne) {
@@ -76,11 +145,7 @@ TEST(Publish, TheErrorNamesPathAndReason) {
   const auto text = error_of([&] { publish_file(folder / "none/a", std::string_view("x")); });
   EXPECT_NE(text.find("none/a"), text.npos) << text;
   EXPECT_NE(text.find("No such file or directory"), text.npos) << text;
-  fs::create_directory(folder / "d");
-  write_text(folder / "d/x", "");
-  const auto renamed = error_of([&] { publish_file(folder / "d", std::string_view("x")); });
-  EXPECT_NE(renamed.find("rename"), renamed.npos) << renamed;
-  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"d"});
+  EXPECT_TRUE(names_in(folder.path()).empty());
 }
 
 TEST(Publish, ReplacesAFolder) {
@@ -102,14 +167,8 @@ TEST(Publish, ReplacesAFolder) {
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"adapter"});
 }
 
-TEST(Publish, AFolderReplacesLeftoversButNotAFile) {
+TEST(Publish, AFolderDoesNotReplaceAFile) {
   TempFolder folder;
-  fs::create_directories(folder / "adapter.tmp/half");
-  {
-    FolderPublisher adapter(folder / "adapter");
-    adapter.publish();
-  }
-  EXPECT_TRUE(names_in(folder / "adapter").empty());
   write_text(folder / "file", "x");
   const auto text = error_of([&] { FolderPublisher over(folder / "file"); });
   EXPECT_NE(text.find("File exists"), text.npos) << text;

@@ -296,7 +296,7 @@ TEST(Trajectory, SnapshotsAreFilesOfTheirOwnLinkedByStep) {
   EXPECT_THROW(
       writer.write_snapshot(3, std::vector<SnapshotPart>{{"m", std::vector<std::span<const float>>{a}}}),
       Error);
-  EXPECT_FALSE(fs::exists(folder / "mirror.snapshots/3.h5.tmp"));
+  EXPECT_FALSE(support::has_temporaries(folder / "mirror.snapshots"));
 }
 
 TEST(Trajectory, H5dumpReadsAPublishedFile) {
@@ -539,7 +539,7 @@ TEST(Trajectory, AFullDiskIsAnErrorThatTheRunCanOutlive) {
     EXPECT_SAYS(message, "t.h5: write: No space left on device");
     EXPECT_EQ(read_trajectory(folder / "t.h5").updates->rows, 3);
     EXPECT_FALSE(read_trajectory(folder / "t.h5").complete);
-    EXPECT_FALSE(fs::exists(folder / "t.h5.tmp"));
+    EXPECT_FALSE(support::has_temporaries(folder.path()));
     const std::vector<float> a(6), b(8);
     EXPECT_THROW(writer.write_snapshot(
                      4, std::vector<SnapshotPart>{{"adapter", std::vector<std::span<const float>>{a, b}}}),
@@ -551,6 +551,30 @@ TEST(Trajectory, AFullDiskIsAnErrorThatTheRunCanOutlive) {
     EXPECT_TRUE(read_trajectory(folder / "t.h5").snapshots.empty());
   }
   umount(folder.path().c_str());
+}
+
+// HDF5 must not touch a file whose closing failed once more at exit.
+TEST(TrajectoryDeathTest, ASnapshotThatDoesNotFitIsAnErrorAndTheProcessEndsInOrder) {
+  const auto write_too_much = [] {
+    TempFolder folder;
+    if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=400k") != 0) std::exit(0);
+    std::string message;
+    {
+      TrajectoryWriter writer(folder / "t.h5", {}, 10.0);
+      writer.set_adapter(std::vector<std::string>{"m.lora_A.weight"},
+                         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 200'000}});
+      const std::vector<float> a(200'000, 1.0f);
+      try {
+        writer.write_snapshot(
+            1, std::vector<SnapshotPart>{{"adapter", std::vector<std::span<const float>>{a}}});
+      } catch (const Error& error) {
+        message = error.what();
+      }
+    }
+    umount2(folder.path().c_str(), MNT_DETACH);
+    std::exit(message.find("No space left on device") != message.npos && message.size() < 200 ? 0 : 9);
+  };
+  EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -53,4 +53,11 @@ inline bool wait_for(const std::filesystem::path& path) {
   return false;
 }
 
+// Files or folders that a publisher (io/publish.hpp) has left half-written.
+inline bool has_temporaries(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().find(".tandem-") != std::string::npos) return true;
+  return false;
+}
+
 }  // namespace tandem::support

@@ -45,6 +45,27 @@ TEST(RunFolder, NeverTouchesAFolderThatHoldsNoRun) {
   EXPECT_THROW(check_run_folder({temp.path() / "thesis.tex"}, true), Error);
 }
 
+TEST(RunFolder, KeepsItsInputs) {
+  const support::TempFolder temp;
+  const RunFolder folder{temp.path() / "run"};
+  fs::create_directories(folder.adapter());
+  fs::create_directory_symlink(folder.path, temp.path() / "link");
+  RunSpec spec;
+  spec.train.path = temp.path() / "run" / "mine.jsonl";  // stays where it is
+  spec.model.path = temp.path() / "model";
+  check_inputs_apart(folder, spec);
+  for (const fs::path& place : {folder.adapter(), temp.path() / "link" / "adapter", folder.log()}) {
+    spec.lora_init.path = place;
+    try {
+      check_inputs_apart(folder, spec);
+      ADD_FAILURE() << place << " would be replaced";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      EXPECT_NE(std::string(error.what()).find("lora.init: "), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(RunFolder, OfTwoJobsStartedTogetherOneGetsIt) {
   const support::TempFolder temp;
   const RunFolder folder{temp.path() / "run"};

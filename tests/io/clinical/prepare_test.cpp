@@ -276,7 +276,7 @@ TEST_F(Prepare, AFaultInALaterFileLeavesNothingBehind) {
   o.sources = {source(SourceKind::kMedmcqa, "m", mcqa("Q", 4)), source(SourceKind::kMedqa, "d", "{\n")};
   EXPECT_NE(refusal(o).find("d line 1 column "), std::string::npos) << refusal(o);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "out.tmp"));
+  EXPECT_FALSE(support::has_temporaries(folder_.path()));
   o.sources.pop_back();
   prepare_clinical(o);
   const std::string before = support::read_text(folder_ / "out" / "train.jsonl");
