@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What the mirror costs a run, on a machine with two cores: native on one of them, the mirror on the other.
 
-    mirror_cost.py TANDEM WORK [--pairs 8] [--updates 100]
+    mirror_cost.py TANDEM WORK [--pairs 8] [--updates 100] [--part waiting|pairs]
 
 First, mirror.when_behind = wait, for mirror.every = 1, 10, 100 at both scopes: the mirror's work as a share of the
 run without it, foretold before the run and taken afterwards, and how much longer the whole run took. Then skip with
@@ -46,23 +46,10 @@ class Bench:
             return seconds, float(file["update/seconds"][:].sum()), dict(file["provenance"].attrs)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tandem")
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--updates", type=int, default=100)
-    options = parser.parse_args()
-    if options.pairs - 1 not in STUDENT:
-        parser.error(f"--pairs is one of {[n + 1 for n in STUDENT]}")
-    if options.updates < 100:
-        parser.error("--updates is at least 100, the rarest audits")
-    options.work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(options.tandem, options.work, options.updates)
-
+def cost_of_waiting(bench):
     bench.run()
     base, base_updates, _ = bench.run()
-    print(f"without the mirror: {base:.1f} s, {base_updates:.1f} s of them {options.updates} updates")
+    print(f"without the mirror: {base:.1f} s, {base_updates:.1f} s of them {bench.updates} updates")
     print("| scope | every | audits | mirror's work, foretold | taken | run longer by |")
     print("|---|---|---|---|---|---|")
     for scope in ("batch", "microbatch"):
@@ -74,8 +61,10 @@ def main():
             print(f"| {scope} | {every} | {audits:.0f} | {foretold:.1f} % | {taken:.1f} % | "
                   f"{100 * (seconds / base - 1):.1f} % |", flush=True)
 
+
+def slow_down_of_skipping(bench, pairs):
     ratios, skipped = [], []
-    for pair in range(options.pairs):
+    for pair in range(pairs):
         runs = {}
         for with_mirror in (False, True) if pair % 2 == 0 else (True, False):
             more = ("--mirror.every", "1", "--mirror.when_behind", "skip") if with_mirror else ()
@@ -85,8 +74,29 @@ def main():
     logs = np.log(ratios)
     half = STUDENT[len(logs) - 1] * logs.std(ddof=1) / np.sqrt(len(logs))
     low, middle, high = 100 * np.expm1([logs.mean() - half, logs.mean(), logs.mean() + half])
-    print(f"skip, {options.pairs} pairs: updates slower by {middle:.2f} % (95 % interval {low:.2f} to {high:.2f} %), "
-          f"{np.mean(skipped):.0f} of {options.updates} audits skipped; pairs {np.round(ratios, 4).tolist()}")
+    print(f"skip, {pairs} pairs: updates slower by {middle:.2f} % (95 % interval {low:.2f} to {high:.2f} %), "
+          f"{np.mean(skipped):.0f} of {bench.updates} audits skipped; pairs {np.round(ratios, 4).tolist()}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tandem")
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--part", choices=["waiting", "pairs"], help="one of the two alone")
+    options = parser.parse_args()
+    if options.pairs - 1 not in STUDENT:
+        parser.error(f"--pairs is one of {[n + 1 for n in STUDENT]}")
+    if options.updates < 100:
+        parser.error("--updates is at least 100, the rarest audits")
+    options.work.mkdir(parents=True, exist_ok=True)
+    bench = Bench(options.tandem, options.work, options.updates)
+
+    if options.part != "pairs":
+        cost_of_waiting(bench)
+    if options.part != "waiting":
+        slow_down_of_skipping(bench, options.pairs)
 
 
 if __name__ == "__main__":
