@@ -1,5 +1,6 @@
 #include "io/choices.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "io/text/line_reader.hpp"
@@ -32,6 +33,7 @@ class ChoiceReader {
     const ChoiceRow row = read(line);
     SampleSet options;
     for (std::size_t i = 0; i < row.choices.size(); ++i) add_option(line, row, i, options);
+    refuse_equal(line, options);
     for (std::int64_t i = 0; i < options.size(); ++i)
       if (options.length(i) > options_.max_tokens) {
         ++set.too_long;
@@ -72,6 +74,15 @@ class ChoiceReader {
       fail(line, cat("answer = ", answer.dump(), " is no integer from 0 to ", choices.size() - 1));
     row.answer = answer.get<std::int64_t>();
     return row;
+  }
+
+  // The model cannot prefer one of two options that are the same tokens to it.
+  void refuse_equal(const Line& line, const SampleSet& options) const {
+    for (std::int64_t i = 1; i < options.size(); ++i)
+      for (std::int64_t k = 0; k < i; ++k)
+        if (std::equal(options.ids(i).begin(), options.ids(i).end(), options.ids(k).begin(),
+                       options.ids(k).end()))
+          fail(line, cat("choices[", k, "] and choices[", i, "] are the same text; leave the row out"));
   }
 
   void add_option(const Line& line, const ChoiceRow& row, std::size_t i, SampleSet& samples) {

@@ -26,7 +26,7 @@ struct ChoiceSet {
 
 // Rows {"question": TEXT, "choices": [TEXT, TEXT, ...], "answer": N}; instead of `question`, whatever
 // generate reads as a prompt (prompt, messages, ...). Other keys are ignored. Throws kInput naming file and
-// line, also where no question is left.
+// line, also where two options of a row are the same tokens, and where no question is left.
 ChoiceSet load_choices(const std::filesystem::path& file, const std::filesystem::path& model_dir,
                        const RenderOptions& options);
 

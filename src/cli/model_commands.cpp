@@ -89,7 +89,8 @@ Command eval_entry() {
               "no dropout, the same numbers every time. With --choices a row is\n"
               "{\"question\": TEXT, \"choices\": [TEXT, ...], \"answer\": N} (N from 0; `prompt` or\n"
               "`messages` may stand for `question`), and the model's answer is the option whose text\n"
-              "has the least negative log-likelihood, whole or per token, as an assistant's turn.\n",
+              "has the least negative log-likelihood, whole or per token, as an assistant's turn.\n"
+              "The options of a row must differ.\n",
           .example =
               "tandem eval --model runs/quickstart/model --data configs/tiny_held_out.jsonl "
               "--data.max_tokens 256 "
@@ -118,18 +119,19 @@ Command export_entry() {
           "README.md that says what it was made from. Nothing appears unless what was\n"
           "written reads back as it was meant.\n",
       .example = "tandem export --run runs/quickstart/run --out runs/adapter",
-      .options = {{"run", "FOLDER",
-                   "run.out of a training run: its adapter, with the run's digests in the card"},
-                  {"adapter", "DIR", "instead: the folder of a PEFT adapter"},
-                  {"model", "DIR", "the base model (default: the folder that the adapter names)"},
-                  {"out", "DIR", "the new folder; must be absent or empty", true},
-                  {"name", "NAME",
-                   "the base model's name in what is written, such as Qwen/Qwen3-0.6B (default: its folder)"},
-                  {"merge", "",
-                   "write the base model with W + s B A in place of each adapted W, each element formed in "
-                   "double and rounded once; says the largest rounding error"},
-                  {"dtype", "WORD",
-                   "with --merge: F32, BF16 or F16 for all tensors (default: each tensor's own)"}},
+      .options =
+          {{"run", "FOLDER",
+            "run.out of a training run: its adapter, which must be one that native.h5 recorded, with the "
+            "run's digests in the card"},
+           {"adapter", "DIR", "instead: the folder of a PEFT adapter"},
+           {"model", "DIR", "the base model (default: the folder that the adapter names)"},
+           {"out", "DIR", "the new folder; must be absent or empty", true},
+           {"name", "NAME",
+            "the base model's name in what is written, such as Qwen/Qwen3-0.6B (default: its folder)"},
+           {"merge", "",
+            "write the base model with W + s B A in place of each adapted W, each element formed in "
+            "double and rounded once; says the largest rounding error"},
+           {"dtype", "WORD", "with --merge: F32, BF16 or F16 for all tensors (default: each tensor's own)"}},
       .keys = {"threads"},
       .run = run_export,
       .one_process = true};

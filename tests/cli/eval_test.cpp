@@ -102,7 +102,7 @@ TEST_F(Eval, ChoicesPreferTheLeastNll) {
       *folder_ / "choices.jsonl",
       "{\"question\":\"What do bees make?\",\"choices\":[\"a house\",\"honey\",\"ink\"],\"answer\":1}\n"
       "{\"question\":\"Is ice cold?\",\"choices\":[\"yes\",\"no\"],\"answer\":0}\n"
-      "{\"question\":\"Is fire cold?\",\"choices\":[\"no\",\"no\"],\"answer\":0}\n");
+      "{\"question\":\"Is fire cold?\",\"choices\":[\"no\",\"none\"],\"answer\":0}\n");
   const json result = eval("--data choices.jsonl --choices --adapter run/adapter --per-token options.jsonl");
   EXPECT_EQ(result["questions"], 3);
   EXPECT_EQ(result["options"], 7);
@@ -125,7 +125,6 @@ TEST_F(Eval, ChoicesPreferTheLeastNll) {
       }
       EXPECT_EQ(result[per_token ? "per_token" : "sum"][side]["right"], right);
     }
-  EXPECT_EQ(questions[2]["preferred"]["sum"]["base"], 0) << "the first of equal options";
   EXPECT_EQ(questions[0]["choices"][1]["targets"].size(), std::string("honey").size())
       << "bytes, without the end of the turn";
 }
@@ -147,6 +146,10 @@ TEST_F(Eval, RefusesInOneLine) {
   refused("--data blank.jsonl --data.max_tokens 100000", 2, "the model takes at most");
   refused("--data blank.jsonl --choices --data.max_tokens 8", 3,
           "blank.jsonl line 1: a question with choices is a text");
+  support::write_text(*folder_ / "equal.jsonl",
+                      "{\"question\":\"Is fire cold?\",\"choices\":[\"no\",\"no\"],\"answer\":0}\n");
+  refused("--data equal.jsonl --choices --data.max_tokens 256", 3,
+          "equal.jsonl line 1: choices[0] and choices[1] are the same text");
   ASSERT_EQ(run("cp -r run/adapter renamed; sed -i 's/self_attn.q_proj/self_attn.Q_proj/' "
                 "renamed/adapter_model.safetensors")
                 .code,

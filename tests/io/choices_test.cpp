@@ -88,6 +88,8 @@ TEST_F(Choices, BadRowsAreRefusedWithTheirLine) {
             " line 1: choices is no list of two or more texts");
   EXPECT_EQ(refusal("{\"question\":\"Why?\",\"choices\":[\"a\",\"\"],\"answer\":0}"),
             " line 1: choices[1] is no text, or empty");
+  EXPECT_EQ(refusal(good + "{\"question\":\"Why?\",\"choices\":[\"no\",\"a\",\"no\"],\"answer\":0}"),
+            " line 2: choices[0] and choices[2] are the same text; leave the row out");
   EXPECT_EQ(refusal("{\"question\":1,\"choices\":[\"a\",\"b\"],\"answer\":0}"),
             " line 1: question is number, not a text");
   EXPECT_EQ(refusal("{\"ids\":[1],\"choices\":[\"a\",\"b\"],\"answer\":0}"),
