@@ -254,7 +254,7 @@ void write_cached(const fs::path& file, const std::string& key, const Dataset& d
   Output out(file);
   out.write(kMagic);
   out.text(key);
-  out.text(report.dump());
+  out.text(report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   out.number(static_cast<std::uint64_t>(samples.size()));
   out.number(samples.all_ids().size());
   out.array(samples.all_begins());

@@ -210,7 +210,7 @@ std::string json_of(const PrepareReport& report) {
   object["outputs"] = ordered_json::array();
   for (const OutputFile& output : report.outputs)
     object["outputs"].push_back({{"file", output.name}, {"rows", output.rows}, {"sha256", output.digest}});
-  return object.dump(2) + "\n";
+  return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string study_deviation(const PrepareReport& report) {

@@ -166,7 +166,7 @@ Thresholds calibrate(const mirror::Mirror& mirror, const std::string& precision,
                             {"term_error", found.term_error},
                             {"bias", found.bias},
                             {"loss", found.loss}}
-                               .dump(1) +
+                               .dump(1, ' ', false, json::error_handler_t::replace) +
                            "\n");
   } catch (const std::exception& error) {
     found.not_kept = error.what();

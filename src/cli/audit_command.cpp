@@ -142,7 +142,7 @@ void write_json(const AuditOutcome& outcome, const Trajectory& run, std::ostream
                                 {"loss_error", outcome.loss_error},
                                 {"norm_error", outcome.norm_error},
                                 {"tensors", tensors}}
-             .dump()
+             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
       << "\n";
 }
 
