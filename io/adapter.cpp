@@ -1,6 +1,7 @@
 #include "io/adapter.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -11,6 +12,7 @@
 #include "io/publish.hpp"
 #include "io/safetensors.hpp"
 #include "io/text/strict_json.hpp"
+#include "io/text/utf8.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -80,7 +82,8 @@ json config_json(const AdapterConfig& config) {
   return {
       {"alpha_pattern", json::object()},
       {"auto_mapping", nullptr},
-      {"base_model_name_or_path", config.base_model.empty() ? json(nullptr) : json(config.base_model)},
+      {"base_model_name_or_path",
+       config.base_model.empty() ? json(nullptr) : json(replace_invalid_utf8(config.base_model))},
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
@@ -134,7 +137,56 @@ void refuse_other_methods(const fs::path& file, const json& config) {
   if (!config.contains("peft_type")) refuse(file, "lacks peft_type");
 }
 
-AdapterConfig read_config(const fs::path& file) {
+std::string quoted_list(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += cat(text.empty() ? "" : ", ", json(name).dump());
+  return text;
+}
+
+// PEFT's rule for a list of names.
+bool stands_for(const std::string& target, const std::string& module) {
+  return module == target || module.ends_with("." + target);
+}
+
+// `modules`: those that have tensors. Throws where target_modules does not stand for them all and nothing
+// else; returns a warning where it cannot be known.
+std::string check_targets(const fs::path& file, const json& given, const std::set<std::string>& modules) {
+  if (given.is_null()) return cat(file.string(), ": target_modules is not given, so nothing was compared");
+  std::vector<std::string> targets;
+  if (given.is_string()) {
+    std::string word = given.get<std::string>();
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (word != "all-linear")
+      return cat(file.string(), ": target_modules is the pattern ", given.dump(),
+                 ", which was not compared with the tensors");
+    targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  } else {
+    targets = given.get<std::vector<std::string>>();
+  }
+  std::set<std::string> idle, unnamed;  // names without tensors, tensors without a name
+  for (const std::string& target : targets)
+    if (std::none_of(modules.begin(), modules.end(),
+                     [&](const std::string& module) { return stands_for(target, module); }))
+      idle.insert(target);
+  for (const std::string& module : modules)
+    if (std::none_of(targets.begin(), targets.end(),
+                     [&](const std::string& target) { return stands_for(target, module); }))
+      unnamed.insert(module.substr(module.rfind('.') + 1));
+  if (!idle.empty())
+    refuse(file,
+           cat("target_modules asks for ", quoted_list(idle), ", of which ", kWeights, " holds no tensor"));
+  if (!unnamed.empty())
+    refuse(file, cat("target_modules leaves out ", quoted_list(unnamed), ", of which ", kWeights,
+                     " holds tensors"));
+  return {};
+}
+
+struct StoredConfig {
+  AdapterConfig config;
+  json target_modules;  // null, a text or a list of texts
+};
+
+StoredConfig read_config(const fs::path& file) {
   const json stored = read_strict_json(file);
   if (!stored.is_object()) refuse(file, "is not a JSON object");
   refuse_other_methods(file, stored);
@@ -150,20 +202,24 @@ AdapterConfig read_config(const fs::path& file) {
     refuse(file, cat("r = ", rank, " is not a rank"));
   config.rank = static_cast<std::int64_t>(rank);
   config.alpha = number("lora_alpha", {});
+  if (!(config.alpha > 0)) refuse(file, cat("lora_alpha = ", config.alpha, ": must be a number > 0"));
   config.dropout = number("lora_dropout", 0.0);
+  if (!(config.dropout >= 0 && config.dropout <= 1))
+    refuse(file, cat("lora_dropout = ", config.dropout, ": must be a number from 0 to 1"));
   if (const auto found = stored.find("use_rslora"); found != stored.end() && !found->is_null()) {
     if (!found->is_boolean()) refuse(file, "use_rslora is not true or false");
     config.rslora = found->get<bool>();
   }
-  // A text here is a pattern ("all-linear", a regular expression): the tensors tell what it stood for.
-  if (const auto found = stored.find("target_modules"); found != stored.end() && found->is_array())
-    for (const auto& target : *found) {
-      if (!target.is_string()) refuse(file, "target_modules holds something that is not text");
-      config.target_modules.push_back(target.get<std::string>());
-    }
+  const json targets = stored.value("target_modules", json());
+  if (!targets.is_null() && !targets.is_string() && !targets.is_array())
+    refuse(file, "target_modules is neither a list nor a text");
+  for (const json& target : targets.is_array() ? targets : json::array()) {
+    if (!target.is_string()) refuse(file, "target_modules holds something that is not text");
+    config.target_modules.push_back(target.get<std::string>());
+  }
   if (const auto found = stored.find("base_model_name_or_path"); found != stored.end() && found->is_string())
     config.base_model = found->get<std::string>();
-  return config;
+  return {std::move(config), targets};
 }
 
 [[noreturn]] void refuse_unexpected(const fs::path& file, const std::string& key) {
@@ -187,6 +243,59 @@ double AdapterConfig::scale() const {
   return alpha / (rslora ? std::sqrt(r) : r);
 }
 
+AdapterConfig read_adapter_config(const fs::path& folder) {
+  if (!fs::is_directory(folder)) refuse(folder, "is not a folder with a PEFT adapter");
+  auto [config, given] = read_config(folder / kConfig);
+  const SafetensorsFile file(folder / kWeights);
+  std::set<std::string> targets, modules;
+  for (const auto& tensor : file.tensors()) {
+    const auto parsed = tensor.name.starts_with(kPrefix) ? try_parse_name(tensor.name) : std::nullopt;
+    if (!parsed) refuse_unexpected(file.path(), tensor.name);
+    const std::size_t side = parsed->side == Side::kA ? 0 : 1;
+    if (tensor.shape.size() != 2 || tensor.shape[side] != config.rank)
+      refuse(file.path(),
+             cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
+    targets.insert(parsed->target);
+    modules.insert(parsed->module.substr(kPrefix.size()));
+  }
+  if (targets.empty()) refuse(file.path(), "holds no tensor");
+  config.warning = check_targets(folder / kConfig, given, modules);
+  config.target_modules.assign(targets.begin(), targets.end());
+  return config;
+}
+
+namespace {
+
+Adapter read_values(const fs::path& folder, std::span<const AdapterTensor> expected, bool must_be_finite) {
+  if (!fs::is_directory(folder)) refuse(folder, "is not a folder with a PEFT adapter");
+  Adapter adapter;
+  adapter.config = read_config(folder / kConfig).config;
+  const SafetensorsFile file(folder / kWeights);
+
+  std::set<std::string, std::less<>> keys;
+  for (const auto& tensor : expected) keys.insert(std::string(kPrefix) + tensor.name);
+  for (const auto& tensor : file.tensors())
+    if (!keys.contains(tensor.name)) refuse_unexpected(file.path(), tensor.name);
+  for (const auto& tensor : expected) {
+    const std::int64_t shape[] = {tensor.rows, tensor.cols};
+    const auto& stored = file.require(std::string(kPrefix) + tensor.name, shape);
+    const bool is_a = parse_name(tensor.name).side == Side::kA;
+    if ((is_a ? tensor.rows : tensor.cols) != adapter.config.rank)
+      refuse(folder / kConfig, cat("r = ", adapter.config.rank, ", but ", tensor.name, " has rank ",
+                                   is_a ? tensor.rows : tensor.cols));
+    auto& values = adapter.tensors.emplace_back(static_cast<std::size_t>(tensor.rows * tensor.cols));
+    widen_to_f32(stored, values);
+    if (must_be_finite) require_finite(file.path(), stored, 0, values);
+  }
+  return adapter;
+}
+
+}  // namespace
+
+Adapter read_adapter(const fs::path& folder, std::span<const AdapterTensor> expected) {
+  return read_values(folder, expected, true);
+}
+
 void write_adapter(const fs::path& folder, const AdapterConfig& config,
                    std::span<const AdapterTensor> tensors) {
   check_tensors(config, tensors);
@@ -206,7 +315,8 @@ void write_adapter_files(const fs::path& folder, const AdapterConfig& config,
   weights.publish();
   publish_file(folder / kConfig, config_json(config).dump(2) + "\n");
 
-  const Adapter stored = read_adapter(folder, tensors);
+  // What a run came to is saved as it is; reading refuses values that are not finite.
+  const Adapter stored = read_values(folder, tensors, false);
   const bool same_config = config_json(stored.config) == config_json(config);
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (!tensors[i].data.empty() &&
@@ -215,48 +325,6 @@ void write_adapter_files(const fs::path& folder, const AdapterConfig& config,
              cat("tensor ", tensors[i].name, " reads back other than it was written; nothing was published"));
   if (!same_config)
     refuse(folder, cat(kConfig, " reads back other than it was written; nothing was published"));
-}
-
-AdapterConfig read_adapter_config(const fs::path& folder) {
-  if (!fs::is_directory(folder)) refuse(folder, "is not a folder with a PEFT adapter");
-  AdapterConfig config = read_config(folder / kConfig);
-  const SafetensorsFile file(folder / kWeights);
-  std::set<std::string> targets;
-  for (const auto& tensor : file.tensors()) {
-    const auto parsed = tensor.name.starts_with(kPrefix) ? try_parse_name(tensor.name) : std::nullopt;
-    if (!parsed) refuse_unexpected(file.path(), tensor.name);
-    const std::size_t side = parsed->side == Side::kA ? 0 : 1;
-    if (tensor.shape.size() != 2 || tensor.shape[side] != config.rank)
-      refuse(file.path(),
-             cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
-    targets.insert(parsed->target);
-  }
-  if (targets.empty()) refuse(file.path(), "holds no tensor");
-  config.target_modules.assign(targets.begin(), targets.end());
-  return config;
-}
-
-Adapter read_adapter(const fs::path& folder, std::span<const AdapterTensor> expected) {
-  if (!fs::is_directory(folder)) refuse(folder, "is not a folder with a PEFT adapter");
-  Adapter adapter;
-  adapter.config = read_config(folder / kConfig);
-  const SafetensorsFile file(folder / kWeights);
-
-  std::set<std::string, std::less<>> keys;
-  for (const auto& tensor : expected) keys.insert(std::string(kPrefix) + tensor.name);
-  for (const auto& tensor : file.tensors())
-    if (!keys.contains(tensor.name)) refuse_unexpected(file.path(), tensor.name);
-  for (const auto& tensor : expected) {
-    const std::int64_t shape[] = {tensor.rows, tensor.cols};
-    const auto& stored = file.require(std::string(kPrefix) + tensor.name, shape);
-    const bool is_a = parse_name(tensor.name).side == Side::kA;
-    if ((is_a ? tensor.rows : tensor.cols) != adapter.config.rank)
-      refuse(folder / kConfig, cat("r = ", adapter.config.rank, ", but ", tensor.name, " has rank ",
-                                   is_a ? tensor.rows : tensor.cols));
-    auto& values = adapter.tensors.emplace_back(static_cast<std::size_t>(tensor.rows * tensor.cols));
-    widen_to_f32(stored, values);
-  }
-  return adapter;
 }
 
 std::string adapter_digest(std::span<const AdapterTensor> tensors) {

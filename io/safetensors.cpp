@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -294,6 +295,33 @@ void widen_to_f32(const TensorRecord& tensor, std::int64_t begin, std::span<floa
     std::uint16_t bits;
     std::memcpy(&bits, source.data() + i * size, size);
     out[i] = brain ? bf16_to_f32(bits) : f16_to_f32(bits);
+  }
+}
+
+std::string index_text(std::span<const std::int64_t> shape, std::int64_t i) {
+  std::vector<std::int64_t> index(shape.size());
+  for (std::size_t d = shape.size(); d-- > 0; i /= shape[d]) index[d] = i % shape[d];
+  return shape_text(index);
+}
+
+void require_finite(const std::filesystem::path& file, const TensorRecord& tensor, std::int64_t begin,
+                    std::span<const float> values) {
+  const auto bad = std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  const char* what = std::isnan(*bad) ? "NaN" : *bad < 0 ? "-infinity" : "infinity";
+  refuse_tensor(file, tensor.name,
+                cat("element ", index_text(tensor.shape, begin + (bad - values.begin())), " is ", what,
+                    "; all values must be finite"));
+}
+
+void require_finite(const std::filesystem::path& file, const TensorRecord& tensor) {
+  constexpr std::int64_t kPiece = 1 << 16;
+  std::vector<float> values;
+  const std::int64_t n = tensor.count();
+  for (std::int64_t begin = 0; begin < n; begin += kPiece) {
+    values.resize(static_cast<std::size_t>(std::min(kPiece, n - begin)));
+    widen_to_f32(tensor, begin, values);
+    require_finite(file, tensor, begin, values);
   }
 }
 

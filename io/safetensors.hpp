@@ -64,6 +64,16 @@ class SafetensorsFile {
 void widen_to_f32(const TensorRecord& tensor, std::int64_t begin, std::span<float> out);
 inline void widen_to_f32(const TensorRecord& tensor, std::span<float> out) { widen_to_f32(tensor, 0, out); }
 
+// Throws kInput, naming file, tensor and the first such element, where one of the tensor's values is NaN or
+// infinite. `values` are its elements [begin, begin + values.size()).
+void require_finite(const std::filesystem::path& file, const TensorRecord& tensor, std::int64_t begin,
+                    std::span<const float> values);
+// All of its elements. The record's dtype must be known.
+void require_finite(const std::filesystem::path& file, const TensorRecord& tensor);
+
+// Where element i of a tensor stands: "[3, 17]".
+std::string index_text(std::span<const std::int64_t> shape, std::int64_t i);
+
 // Gives the pages of the tensor's data back to the system: they are read from the file again when touched. A
 // loaded tensor's source then does not count as the process's memory.
 void drop_pages(const TensorRecord& tensor);

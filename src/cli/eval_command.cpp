@@ -250,6 +250,7 @@ int eval_command(const EvalOptions& given, std::ostream& out) {
   options.render.vocab_size = model.model.config.vocab_size;
   options.render.threads = ctx.threads;
   for (const std::string& warning : model.model.weights.warnings()) log.warning(warning);
+  if (model.adapter && !model.adapter->config.warning.empty()) log.warning(model.adapter->config.warning);
   std::string text;
   ordered_json object = options.choices ? eval_choices(options, ctx, model, log, text)
                                         : eval_loss(options, ctx, model, log, text);

@@ -6,6 +6,7 @@
 
 #include "io/publish.hpp"
 #include "io/text/strict_json.hpp"
+#include "io/text/utf8.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/model_card.hpp"
@@ -15,6 +16,7 @@
 #include "src/spec/digests.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/run_folder.hpp"
+#include "src/train/run_log.hpp"
 
 namespace tandem {
 
@@ -98,11 +100,14 @@ std::string merge_line(const MergeReport& report) {
 int export_command(const ExportOptions& options, std::ostream& out) {
   if (options.dtype && !options.merge)
     fail(ErrorKind::kUsage, "export: --dtype belongs to --merge: an adapter keeps its float32 values");
+  if (const auto bad = first_invalid_utf8(options.name))
+    fail(ErrorKind::kUsage, cat("export: --name is not valid UTF-8, seen at byte ", *bad));
   const fs::path folder = adapter_folder(options);
   check_out(options.out);
   const fs::path model_dir = model_folder(options, read_adapter_config(folder).base_model);
-  LoadedAdapter adapter = load_adapter(folder, read_model_config(model_dir));
-  adapter.config.base_model = options.name.empty() ? model_dir.string() : options.name;
+  const ModelConfig model_config = read_model_config(model_dir);
+  LoadedAdapter adapter = load_adapter(folder, model_config);
+  adapter.config.base_model = options.name.empty() ? replace_invalid_utf8(model_dir.string()) : options.name;
 
   ModelCard card{adapter.config.base_model,
                  adapter.config,
@@ -127,8 +132,8 @@ int export_command(const ExportOptions& options, std::ostream& out) {
   FolderPublisher publisher(target);
   if (options.merge) {
     const CpuContext ctx = one_process_context(options.threads);
-    card.merged =
-        write_merged_model(ctx, publisher.staging(), ModelTensors(model_dir), adapter, options.dtype);
+    card.merged = write_merged_model(ctx, publisher.staging(), model_config, ModelTensors(model_dir), adapter,
+                                     options.dtype);
     card.merged_dtype = options.dtype ? name_of(*options.dtype) : "";
     write_config(model_dir, publisher.staging(), options.dtype);
     copy_companions(model_dir, publisher.staging());
@@ -137,6 +142,10 @@ int export_command(const ExportOptions& options, std::ostream& out) {
   }
   publish_file(publisher.staging() / "README.md", model_card_text(card));
   publisher.publish();
+  RunLog log(true);
+  if (!adapter.config.warning.empty()) log.warning(adapter.config.warning);
+  if (card.merged)
+    for (const std::string& warning : card.merged->warnings) log.warning(warning);
   out << options.out.string() << ": " << (options.merge ? "model with merged adapter" : "PEFT adapter")
       << ", " << adapter.text() << ", " << card.n_parameters << " parameters; read back and compared\n";
   if (card.merged) out << merge_line(*card.merged) << "\n";

@@ -118,8 +118,8 @@ void LoraLayout::initialise(std::span<float> flat, std::uint64_t seed) const {
   }
 }
 
-void LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder,
-                      const AdapterConfig& expected) const {
+AdapterConfig LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder,
+                               const AdapterConfig& expected) const {
   const auto differs = [&](const char* name, const auto& stored, const char* key, const auto& wanted) {
     if (stored != wanted)
       throw Error(ErrorKind::kInput, cat(folder.string(), ": the adapter has ", name, " = ", stored,
@@ -127,7 +127,7 @@ void LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder
   };
   const auto word = [](bool value) { return std::string(value ? "true" : "false"); };
   // The settings first: of another rank, every shape would be wrong.
-  const AdapterConfig stored = read_adapter_config(folder);
+  AdapterConfig stored = read_adapter_config(folder);
   differs("r", stored.rank, "lora.rank", expected.rank);
   differs("lora_alpha", stored.alpha, "lora.alpha", expected.alpha);
   differs("use_rslora", word(stored.rslora), "lora.rslora", word(expected.rslora));
@@ -135,6 +135,7 @@ void LoraLayout::load(std::span<float> flat, const std::filesystem::path& folder
   const Adapter adapter = read_adapter(folder, views(flat));
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     std::copy(adapter.tensors[i].begin(), adapter.tensors[i].end(), flat.begin() + tensors_[i].offset);
+  return stored;
 }
 
 }  // namespace tandem

@@ -67,9 +67,10 @@ class LoraLayout {
 
   // A drawn by (seed, module), B = 0 (SPEC.md, "Random numbers, initial adapter, order").
   void initialise(std::span<float> flat, std::uint64_t seed) const;
-  // From the folder of a PEFT adapter; throws kInput where rank, alpha, rslora or tensors do not fit this
-  // layout. `expected` says which; its other settings are not looked at.
-  void load(std::span<float> flat, const std::filesystem::path& folder, const AdapterConfig& expected) const;
+  // From the folder of a PEFT adapter, whose settings are returned; throws kInput where rank, alpha, rslora
+  // or tensors do not fit this layout. `expected` says which; its other settings are not looked at.
+  AdapterConfig load(std::span<float> flat, const std::filesystem::path& folder,
+                     const AdapterConfig& expected) const;
 
  private:
   std::int64_t rank_;

@@ -14,6 +14,7 @@
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
+#include "src/model/weights.hpp"
 
 namespace tandem {
 
@@ -75,13 +76,14 @@ class TensorWriter {
 
 class Merger {
  public:
-  Merger(const CpuContext& ctx, const ModelTensors& model, const LoadedAdapter& adapter,
-         std::optional<DType> dtype)
+  Merger(const CpuContext& ctx, const ModelConfig& config, const ModelTensors& model,
+         const LoadedAdapter& adapter, std::optional<DType> dtype)
       : ctx_(ctx),
         model_(model),
         scale_(adapter.config.scale()),
         pairs_(adapted_weights(adapter)),
         dtype_(dtype) {
+    report_.warnings = Weights::check(config, model);
     for (const auto& [name, pair] : pairs_) {
       const std::int64_t shape[] = {pair.b.rows, pair.a.cols};
       model.require(name, shape);
@@ -132,11 +134,12 @@ class Merger {
     TensorWriter out(file, spec.dtype);
     ++report_.n_tensors;
     if (found == pairs_.end() && spec.dtype == *record.dtype) {
+      require_finite(model_.file_of(spec.name), record);
       out.write_bytes(record.data);
     } else if (found == pairs_.end()) {
-      convert(out, record);
+      convert(out, record, spec.dtype);
     } else {
-      merge(out, record, found->second);
+      merge(out, record, found->second, spec.dtype);
       ++report_.n_merged;
     }
     return out.digest();
@@ -148,18 +151,23 @@ class Merger {
     values_.resize(base_.size());
     stored_.resize(base_.size());
     widen_to_f32(record, begin, base_);
+    require_finite(model_.file_of(record.name), record, begin, base_);
     std::copy(base_.begin(), base_.end(), values_.begin());
   }
 
-  void convert(TensorWriter& out, const TensorRecord& record) {
+  void convert(TensorWriter& out, const TensorRecord& record, DType dtype) {
     for (std::int64_t begin = 0; begin < record.count(); begin += kElements) {
       widen(record, begin, std::min(kElements, record.count() - begin));
       out.write(values_, stored_);
-      check_finite(record, begin, 1);
+      if (const auto i = first_overflow())
+        throw Error(ErrorKind::kInput,
+                    cat(model_.file_of(record.name).string(), ": tensor ", record.name, ": element ",
+                        index_text(record.shape, begin + *i), " = ", values_[static_cast<std::size_t>(*i)],
+                        " overflows ", name_of(dtype), "; choose --dtype F32"));
     }
   }
 
-  void merge(TensorWriter& out, const TensorRecord& record, const Pair& pair) {
+  void merge(TensorWriter& out, const TensorRecord& record, const Pair& pair, DType dtype) {
     const std::int64_t cols = pair.a.cols, rows = std::max<std::int64_t>(1, kElements / cols);
     double change = 0.0, lost = 0.0;
     for (std::int64_t begin = 0; begin < pair.b.rows; begin += rows) {
@@ -169,14 +177,15 @@ class Merger {
       lora_delta(ctx_, delta_, pair.a, pair.b.row_range(begin, end), scale_);
       for (std::size_t i = 0; i < values_.size(); ++i) values_[i] += delta_[i];
       out.write(values_, stored_);
-      check_finite(record, begin * cols, cols);
+      if (const auto i = first_overflow()) refuse_sum(record, begin * cols + *i, *i, dtype);
       for (std::size_t i = 0; i < values_.size(); ++i) {
         const double error = std::abs(stored_[i] - values_[i]);
         change += delta_[i] * delta_[i];
         lost += error * error;
         if (error <= report_.relative_error * std::abs(values_[i])) continue;
         report_.relative_error = error / std::abs(values_[i]);
-        report_.worst_element = element(record, begin * cols + static_cast<std::int64_t>(i), cols);
+        report_.worst_element =
+            record.name + index_text(record.shape, begin * cols + static_cast<std::int64_t>(i));
       }
     }
     const double share = change > 0.0 ? std::sqrt(lost / change) : 0.0;
@@ -185,18 +194,23 @@ class Merger {
     report_.worst_module = record.name.substr(0, record.name.rfind('.'));
   }
 
-  static std::string element(const TensorRecord& record, std::int64_t i, std::int64_t cols) {
-    return cat(record.name, "[", i / cols, ", ", i % cols, "]");
-  }
-
-  void check_finite(const TensorRecord& record, std::int64_t begin, std::int64_t cols) const {
+  // Both inputs are finite, so what is not in stored_ has overflowed.
+  std::optional<std::int64_t> first_overflow() const {
     const auto bad =
         std::find_if(stored_.begin(), stored_.end(), [](double value) { return !std::isfinite(value); });
-    if (bad == stored_.end()) return;
-    const std::int64_t i = bad - stored_.begin();
-    throw Error(ErrorKind::kInput,
-                cat(model_.file_of(record.name).string(), ": ", element(record, begin + i, cols), " = ",
-                    values_[static_cast<std::size_t>(i)], " does not fit the dtype; choose --dtype F32"));
+    if (bad == stored_.end()) return std::nullopt;
+    return bad - stored_.begin();
+  }
+
+  [[noreturn]] void refuse_sum(const TensorRecord& record, std::int64_t element, std::int64_t i,
+                               DType dtype) const {
+    const double sum = values_[static_cast<std::size_t>(i)];
+    throw Error(ErrorKind::kInput, cat("merging ", record.name.substr(0, record.name.rfind('.')),
+                                       ": the sum W + s B A overflows ", name_of(dtype), " at ",
+                                       index_text(record.shape, element), ", where it is ", sum,
+                                       std::isfinite(static_cast<float>(sum))
+                                           ? "; choose --dtype F32"
+                                           : "; this adapter's change is too large for any merged model"));
   }
 
   void compare(const fs::path& folder) const {
@@ -223,9 +237,10 @@ class Merger {
 
 }  // namespace
 
-MergeReport write_merged_model(const CpuContext& ctx, const fs::path& folder, const ModelTensors& model,
-                               const LoadedAdapter& adapter, std::optional<DType> dtype) {
-  Merger merger(ctx, model, adapter, dtype);
+MergeReport write_merged_model(const CpuContext& ctx, const fs::path& folder, const ModelConfig& config,
+                               const ModelTensors& model, const LoadedAdapter& adapter,
+                               std::optional<DType> dtype) {
+  Merger merger(ctx, config, model, adapter, dtype);
   merger.write(folder);
   return merger.report();
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "io/model_tensors.hpp"
 #include "kernels/context.hpp"
@@ -22,14 +23,16 @@ struct MergeReport {
   // change.
   double share_lost = 0.0;
   std::string worst_module;
+  std::vector<std::string> warnings;  // of the model's files, as loading it would give
 };
 
 // Writes into `folder` the safetensors files of `model` under the same names, shards with an index of their
 // own. Each merged element is formed in double and rounded once to `dtype`, or to the tensor's own. Other
 // tensors are copied bit for bit, or converted where `dtype` is given. What was written is read back and
-// compared. Throws kInput: file and tensor, also where a value does not fit the dtype.
+// compared. Throws kInput, file and tensor, for files that Weights would not load as a model of this
+// `config`, and where a value or a sum does not fit the dtype.
 MergeReport write_merged_model(const CpuContext& ctx, const std::filesystem::path& folder,
-                               const ModelTensors& model, const LoadedAdapter& adapter,
-                               std::optional<DType> dtype);
+                               const ModelConfig& config, const ModelTensors& model,
+                               const LoadedAdapter& adapter, std::optional<DType> dtype);
 
 }  // namespace tandem

@@ -7,6 +7,7 @@ namespace tandem {
 
 void ModelAndAdapter::report(std::ostream& log) const {
   for (const std::string& warning : model.weights.warnings()) log << "warning: " << warning << '\n';
+  if (adapter && !adapter->config.warning.empty()) log << "warning: " << adapter->config.warning << '\n';
   if (adapter) log << "adapter: " << adapter->text() << '\n';
 }
 

@@ -30,9 +30,7 @@ LoadRow read_tensor(const ModelTensors& tensors, const std::string& name,
     sum += value;
     squares += value * value;
   }
-  if (!std::isfinite(squares))
-    throw Error(ErrorKind::kInput,
-                cat(tensors.file_of(name).string(), ": tensor ", name, " has NaN or infinite values"));
+  if (!std::isfinite(squares)) require_finite(tensors.file_of(name), record, 0, place);
   const double n = std::max<double>(1.0, static_cast<double>(place.size()));
   LoadRow row{
       name, Sha256().update(record.data).hex(), shape, record.dtype_name, sum / n, std::sqrt(squares / n)};
@@ -123,12 +121,17 @@ std::string Weights::memory_digest(std::size_t i) const {
   return Sha256().update(std::span<const float>(places_[i].data)).hex();
 }
 
-void Weights::load(const ModelTensors& tensors) {
+std::vector<std::string> Weights::check(const ModelConfig& config, const ModelTensors& tensors) {
+  ArenaPlan plan;
+  Weights weights(config, {});
+  weights.lay_out(plan);
+  return weights.check(tensors);
+}
+
+std::vector<std::string> Weights::check(const ModelTensors& tensors) const {
   std::set<std::string> used;
   for (const Place& place : places_) {
-    load_rows_.push_back(read_tensor(tensors, place.name, place.shape, place.data));
-    if (planted("transposed_tensor") && place.name.ends_with("layers.0.self_attn.o_proj.weight"))
-      transpose(place.data, place.shape[0]);
+    tensors.require(place.name, place.shape);
     used.insert(place.name);
   }
   for (const std::string& name : tensors.names()) {
@@ -139,16 +142,29 @@ void Weights::load(const ModelTensors& tensors) {
                 cat(tensors.file_of(name).string(), ": tensor ", name,
                     " is not part of this model; its config.json does not say what to do with it"));
   }
+  std::vector<std::string> warnings;
   if (const TensorRecord* stored = tensors.find(kHead); stored && config_.tied_head) {
     const TensorRecord* embedding = tensors.find(kEmbedding);
     if (stored->dtype_name != embedding->dtype_name || stored->shape != embedding->shape ||
-        std::memcmp(stored->data.data(), embedding->data.data(), embedding->data.size()) != 0)
-      warnings_.push_back(
+        std::memcmp(stored->data.data(), embedding->data.data(), embedding->data.size()) != 0) {
+      if (stored->dtype) require_finite(tensors.file_of(kHead), *stored);
+      warnings.push_back(
           cat(tensors.file_of(kHead).string(), ": ", kHead,
               " differs from the embedding and is ignored: config.json ties the head to the embedding"));
+    }
   }
   for (const std::string& file : tensors.ignored_files())
-    warnings_.push_back(cat(file, " lies in the model's folder and is not part of the model"));
+    warnings.push_back(cat(file, " lies in the model's folder and is not part of the model"));
+  return warnings;
+}
+
+void Weights::load(const ModelTensors& tensors) {
+  warnings_ = check(tensors);
+  for (const Place& place : places_) {
+    load_rows_.push_back(read_tensor(tensors, place.name, place.shape, place.data));
+    if (planted("transposed_tensor") && place.name.ends_with("layers.0.self_attn.o_proj.weight"))
+      transpose(place.data, place.shape[0]);
+  }
 }
 
 }  // namespace tandem

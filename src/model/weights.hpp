@@ -31,9 +31,13 @@ class Weights {
   // Views of weights in `memory` of that size, which must outlive this object; another process may fill it.
   Weights(const ModelConfig& config, std::span<std::byte> memory);
 
-  // Fills the memory. Every tensor the model needs must be there, once, with its shape and finite values; any
-  // other is refused (rotary_emb.inv_freq is ignored, and a stored head of a tied model with a warning where
-  // it differs from the embedding). Throws kInput: file and tensor.
+  // That the files hold a model of this configuration: every tensor it needs must be there, once, with its
+  // shape and a dtype that is computed with; any other is refused (rotary_emb.inv_freq is ignored, and a
+  // stored head of a tied model with a warning where it differs from the embedding). Looks at no other
+  // values. Returns warnings. Throws kInput: file and tensor.
+  static std::vector<std::string> check(const ModelConfig& config, const ModelTensors& tensors);
+
+  // Fills the memory, after check(). Throws kInput, naming the element, where a value is not finite.
   void load(const ModelTensors& tensors);
 
   const ModelConfig& config() const { return config_; }
@@ -58,6 +62,7 @@ class Weights {
     std::vector<std::int64_t> shape;
     std::span<float> data;
   };
+  std::vector<std::string> check(const ModelTensors& tensors) const;
   template <class Memory>
   void lay_out(Memory& memory);
   template <class Memory>

@@ -96,11 +96,14 @@ std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const Ru
   return MirrorRecorder::Free{folder.mirror_trajectory(), header, config.run.flush_s};
 }
 
-// Drawn, or the values of the adapter that the run starts from.
-void first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec& spec) {
-  if (!spec.lora_init.given()) return lora.initialise(flat, spec.seed_adapter);
+// Drawn, or the values of the adapter that the run starts from. Returns a warning, or "".
+std::string first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec& spec) {
+  if (!spec.lora_init.given()) {
+    lora.initialise(flat, spec.seed_adapter);
+    return {};
+  }
   try {
-    lora.load(flat, spec.lora_init.path, adapter_config(spec));
+    return lora.load(flat, spec.lora_init.path, adapter_config(spec)).warning;
   } catch (const Error& error) {
     throw Error(error.kind(), cat("lora.init: ", error.what()));
   }
@@ -165,7 +168,9 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, weights, lora,
                                      inputs.train.samples, inputs.held_out.samples, plan.n_recomputed);
   });
-  agree(comm, [&] { first_adapter(trainer->adapter(), lora, config.spec); });
+  const std::string of_adapter =
+      agree(comm, [&] { return first_adapter(trainer->adapter(), lora, config.spec); });
+  if (!of_adapter.empty()) log.warning(cat("lora.init: ", of_adapter));
   log.line(cat(inputs.config.model_type, " with ", counted(inputs.config.n_layers, "layer"),
                "; adapter of rank ", config.spec.lora_rank, " on ",
                counted(lora.tensors().size() / 2, "module"),

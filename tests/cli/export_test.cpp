@@ -1,14 +1,17 @@
 // `tandem export` on what a short run left, and a run that starts from what it exported.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "io/adapter.hpp"
+#include "io/text/utf8.hpp"
 #include "io/trajectory_reader.hpp"
 #include "src/base/sha256.hpp"
 #include "src/model/adapter_folder.hpp"
 #include "tests/support/data.hpp"
+#include "tests/support/edit_tensors.hpp"
 #include "tests/support/shell.hpp"
 
 namespace tandem {
@@ -158,8 +161,84 @@ TEST_F(Export, AnAdapterThatDoesNotFitTheRunIsRefused) {
   refused("--lora.alpha 8", "the adapter has lora_alpha = 16, the run lora.alpha = 8");
   refused("--lora.rslora", "the adapter has use_rslora = false, the run lora.rslora = true");
   refused("--lora.targets q,v", "belongs to no module of this run");
+  support::edit_tensors(path("adapter-c/adapter_model.safetensors"),
+                        [](auto& tensors) { tensors.begin()->second.values[1] = std::nanf(""); });
+  refused(
+      "",
+      "/adapter_model.safetensors: tensor \"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight\": "
+      "element [0, 1] is NaN");
   support::write_text(path("adapter-c/adapter_model.safetensors"), "x");
   refused("", "adapter_model.safetensors");
+}
+
+// Wherever an adapter is read, the line names its file, the tensor and the element.
+TEST_F(Export, AnAdapterWithNanIsRefusedByEveryCommand) {
+  fs::copy(path("run/adapter"), path("adapter-nan"));
+  support::edit_tensors(path("adapter-nan/adapter_model.safetensors"),
+                        [](auto& tensors) { tensors.rbegin()->second.values[9] = std::nanf(""); });
+  const std::string part =
+      "adapter-nan/adapter_model.safetensors: tensor "
+      "\"base_model.model.model.layers.1.self_attn.v_proj.lora_B.weight\": element [1, 1] is NaN";
+  expect_refusal("tandem export --adapter adapter-nan --out new", 3, part);
+  expect_refusal("tandem export --adapter adapter-nan --merge --out new", 3, part);
+  expect_refusal("tandem eval --model model --adapter adapter-nan --data configs/tiny_held_out.jsonl", 3,
+                 part);
+  expect_refusal("tandem generate --model model --adapter adapter-nan \"Why?\"", 3, part);
+  EXPECT_FALSE(fs::exists(path("new")));
+}
+
+TEST_F(Export, AModelThatIsNotWholeIsNotMerged) {
+  fs::copy(path("model"), path("model-nan"));
+  support::edit_tensors(path("model-nan/model.safetensors"),
+                        [](auto& tensors) { tensors["model.norm.weight"].values[3] = std::nanf(""); });
+  for (const char* command : {"export --adapter run/adapter --merge --out new --model model-nan",
+                              "eval --data configs/tiny_held_out.jsonl --model model-nan"})
+    expect_refusal(std::string("tandem ") + command, 3,
+                   "model-nan/model.safetensors: tensor \"model.norm.weight\": element [3] is NaN");
+  EXPECT_FALSE(fs::exists(path("new")));
+}
+
+TEST_F(Export, APatternOfTargetModulesIsToldOnce) {
+  fs::copy(path("run/adapter"), path("adapter-pattern"));
+  auto config = support::read_json(path("adapter-pattern/adapter_config.json"));
+  config["target_modules"] = ".*_proj";
+  support::write_text(path("adapter-pattern/adapter_config.json"), config.dump());
+  for (const std::string& line :
+       {std::string("tandem export --adapter adapter-pattern --out from-pattern"),
+        std::string("tandem eval --model model --adapter adapter-pattern --data configs/tiny_held_out.jsonl"),
+        std::string("tandem generate --model model --adapter adapter-pattern --max-tokens 1 \"Why?\""),
+        train("--lora.init adapter-pattern --run.out from-pattern-run")}) {
+    const auto result = run(line);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const std::string part = "target_modules is the pattern \".*_proj\", which was not compared";
+    const auto at = result.err.find(part);
+    ASSERT_NE(at, std::string::npos) << line << result.err;
+    EXPECT_EQ(result.err.find(part, at + 1), std::string::npos) << result.err;
+  }
+  EXPECT_EQ(support::read_json(path("from-pattern/adapter_config.json"))["target_modules"].size(), 7u);
+}
+
+// Of a path, bytes are what counts; JSON and Markdown get replacements.
+TEST_F(Export, AModelsPathThatIsNoUtf8EndsNoRun) {
+  const std::string name = "mod\xe9l", replaced = "mod\xEF\xBF\xBDl";
+  fs::copy(path("model"), path(name));
+  const auto trained = run(train("--model $'mod\\xe9l' --run.out latin"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(support::read_json(path("latin/adapter/adapter_config.json"))["base_model_name_or_path"],
+            replaced);
+  EXPECT_EQ(read_trajectory(path("latin/native.h5")).provenance.at("path.model.path"), path(name).string())
+      << "where it lies, for tandem audit";
+  EXPECT_EQ(run("tandem inspect --validate latin/native.h5").code, 0);
+  for (const char* how : {"", "--merge "}) {
+    const std::string out = *how ? "latin-merged" : "latin-adapter";
+    const auto result =
+        run(std::string("tandem export --run latin --model $'mod\\xe9l' ") + how + "--out " + out);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const std::string card = read_text(path(out + "/README.md"));
+    EXPECT_EQ(first_invalid_utf8(card), std::nullopt);
+    EXPECT_NE(card.find(replaced), std::string::npos) << card;
+  }
+  expect_refusal("tandem export --run run --name $'a\\xff' --out new", 2, "--name is not valid UTF-8");
 }
 
 }  // namespace

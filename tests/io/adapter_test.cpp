@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "io/safetensors.hpp"
 #include "src/base/error.hpp"
 #include "tests/support/data.hpp"
+#include "tests/support/edit_tensors.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace tandem {
@@ -166,6 +168,115 @@ TEST(Adapter, RefusesWhatItWouldComputeOtherwise) {
   auto other = example.tensors;
   other[0].cols = 4;
   EXPECT_SAYS(refusal(folder / "adapter", other), "has shape [2, 3], expected [2, 4]");
+}
+
+TEST(Adapter, RefusesValuesThatAreNotFinite) {
+  TempFolder folder;
+  const Example good;
+  const auto file = folder / "adapter/adapter_model.safetensors";
+  const std::pair<float, const char*> values[] = {
+      {std::nanf(""), "NaN"}, {HUGE_VALF, "infinity"}, {-HUGE_VALF, "-infinity"}};
+  for (const auto& [value, word] : values) {
+    Example bad;
+    bad.a[4] = value;  // the tensors view the vectors
+    write_adapter(folder / "adapter", bad.config, bad.tensors);
+    const std::string text = refusal(folder / "adapter", bad.tensors);
+    EXPECT_TRUE(text.starts_with(file.string())) << text;
+    EXPECT_SAYS(text, std::string(kModule) + ".lora_A.weight\": element [1, 1] is " + word + ";");
+  }
+  write_adapter(folder / "adapter", good.config, good.tensors);
+  support::edit_tensors(file, [](auto& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name.ends_with("lora_B.weight")) tensor.values[3] = std::nanf("");
+  });
+  EXPECT_SAYS(refusal(folder / "adapter", good.tensors), "lora_B.weight\": element [1, 1] is NaN");
+}
+
+TEST(Adapter, ItsAlphaIsAboveZeroAndItsDropoutAShare) {
+  TempFolder folder;
+  const Example example;
+  write_adapter(folder / "adapter", example.config, example.tensors);
+  for (const double alpha : {0.0, -16.0}) {
+    change_config(folder / "adapter", "lora_alpha", alpha);
+    EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "must be a number > 0");
+  }
+  change_config(folder / "adapter", "lora_alpha", 1e-3);
+  EXPECT_EQ(refusal(folder / "adapter", example.tensors), "");
+  for (const double dropout : {-0.1, 1.5}) {
+    change_config(folder / "adapter", "lora_dropout", dropout);
+    EXPECT_SAYS(refusal(folder / "adapter", example.tensors), "lora_dropout = ");
+  }
+}
+
+// What read_adapter_config says, without the folder's path.
+std::string settings_refusal(const std::filesystem::path& folder) {
+  try {
+    read_adapter_config(folder);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    const std::string text = error.what(), file = (folder / "adapter_config.json").string() + ": ";
+    EXPECT_TRUE(text.starts_with(file)) << text;
+    return text.substr(std::min(text.size(), file.size()));
+  }
+  return "";
+}
+
+TEST(Adapter, ItsTargetModulesAreThoseOfItsTensors) {
+  TempFolder folder;
+  const Example example;
+  write_adapter(folder / "adapter", example.config, example.tensors);
+  const auto with = [&](const nlohmann::json& targets) {
+    change_config(folder / "adapter", "target_modules", targets);
+    return settings_refusal(folder / "adapter");
+  };
+  for (const nlohmann::json& good : {nlohmann::json{"q_proj"}, nlohmann::json{"self_attn.q_proj"},
+                                     nlohmann::json{kModule}, nlohmann::json{"q_proj", kModule}}) {
+    EXPECT_EQ(with(good), "");
+    EXPECT_EQ(read_adapter_config(folder / "adapter").target_modules, std::vector<std::string>{"q_proj"});
+    EXPECT_EQ(read_adapter_config(folder / "adapter").warning, "");
+  }
+  const std::string idle = ", of which adapter_model.safetensors holds no tensor",
+                    unnamed = ", of which adapter_model.safetensors holds tensors";
+  EXPECT_EQ(with({"q_proj", "v_proj", "up_proj"}), "target_modules asks for \"up_proj\", \"v_proj\"" + idle);
+  EXPECT_EQ(with({"proj"}), "target_modules asks for \"proj\"" + idle) << "a part of a name is no name";
+  EXPECT_EQ(with({"model.layers.1.self_attn.q_proj"}),
+            "target_modules asks for \"model.layers.1.self_attn.q_proj\"" + idle);
+  EXPECT_EQ(with(nlohmann::json::array()), "target_modules leaves out \"q_proj\"" + unnamed);
+  EXPECT_EQ(with("all-linear"),
+            "target_modules asks for \"down_proj\", \"gate_proj\", \"k_proj\", \"o_proj\", "
+            "\"up_proj\", \"v_proj\"" +
+                idle);
+  EXPECT_EQ(with(3), "target_modules is neither a list nor a text");
+  EXPECT_EQ(with({3}), "target_modules holds something that is not text");
+  EXPECT_EQ(with(".*q_proj"), "");
+  EXPECT_SAYS(read_adapter_config(folder / "adapter").warning,
+              "target_modules is the pattern \".*q_proj\", which was not compared with the tensors");
+  EXPECT_EQ(with(nullptr), "");
+  EXPECT_SAYS(read_adapter_config(folder / "adapter").warning, "target_modules is not given");
+}
+
+TEST(Adapter, ATensorThatTargetModulesLeaveOutIsRefused) {
+  TempFolder folder;
+  const Example example;
+  AdapterConfig config = example.config;
+  config.target_modules = {"q_proj", "up_proj"};
+  std::vector<AdapterTensor> tensors = example.tensors;
+  tensors.push_back({"model.layers.0.mlp.up_proj.lora_A.weight", 2, 3, example.a});
+  tensors.push_back({"model.layers.0.mlp.up_proj.lora_B.weight", 2, 2, example.b});
+  write_adapter(folder / "adapter", config, tensors);
+  EXPECT_EQ(settings_refusal(folder / "adapter"), "");
+  change_config(folder / "adapter", "target_modules", {"q_proj"});
+  EXPECT_EQ(settings_refusal(folder / "adapter"),
+            "target_modules leaves out \"up_proj\", of which adapter_model.safetensors holds tensors");
+}
+
+// A path need not be UTF-8, JSON must be.
+TEST(Adapter, ABaseModelThatIsNoUtf8IsWrittenWithReplacements) {
+  TempFolder folder;
+  Example example;
+  example.config.base_model = "mod\xe9l/\xff";
+  write_adapter(folder / "adapter", example.config, example.tensors);
+  EXPECT_EQ(read_adapter_config(folder / "adapter").base_model, "mod\xEF\xBF\xBDl/\xEF\xBF\xBD");
 }
 
 TEST(Adapter, RefusesToWriteTensorsThatDoNotFitTheConfig) {

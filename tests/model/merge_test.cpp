@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <map>
 
 #include "io/text/strict_json.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/model/loaded_model.hpp"
+#include "tests/support/edit_tensors.hpp"
 #include "tests/support/tiny_adapter.hpp"
 #include "tests/support/tiny_model.hpp"
 
@@ -31,7 +35,7 @@ struct MergeCase {
   }
   MergeReport merge(std::optional<DType> dtype = {}) {
     const CpuContext ctx(2);
-    return write_merged_model(ctx, folder / "out", ModelTensors(model_dir),
+    return write_merged_model(ctx, folder / "out", read_model_config(model_dir), ModelTensors(model_dir),
                               load_adapter(folder / "adapter", config), dtype);
   }
 
@@ -168,8 +172,9 @@ TEST(Merge, KeepsShardsAndTheirIndex) {
   const fs::path out = merge_case.folder / "sharded-out";
   fs::create_directory(out);
   const CpuContext ctx(1);
-  const MergeReport report = write_merged_model(
-      ctx, out, ModelTensors(sharded), load_adapter(merge_case.folder / "adapter", merge_case.config), {});
+  const MergeReport report =
+      write_merged_model(ctx, out, merge_case.config, ModelTensors(sharded),
+                         load_adapter(merge_case.folder / "adapter", merge_case.config), {});
   EXPECT_EQ(report.relative_error, whole.relative_error);
   EXPECT_FALSE(fs::exists(out / "model.safetensors"));
   const ModelTensors one(merge_case.folder / "out"), two(out);
@@ -182,17 +187,100 @@ TEST(Merge, KeepsShardsAndTheirIndex) {
   EXPECT_EQ(read_strict_json(out / "model.safetensors.index.json")["metadata"]["total_size"], bytes);
 }
 
-TEST(Merge, RefusesAValueThatDoesNotFitTheDtype) {
-  MergeCase merge_case("qwen3", {"down"}, 1e4);
+// What `work` is refused with; "" where it is not.
+template <class Work>
+std::string refusal_of(Work work) {
   try {
-    merge_case.merge(DType::kF16);
-    ADD_FAILURE() << "not refused";
+    work();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInput);
-    const std::string text = error.what();
-    EXPECT_NE(text.find("model.layers.0.mlp.down_proj.weight["), std::string::npos) << text;
-    EXPECT_NE(text.find("does not fit the dtype"), std::string::npos) << text;
+    EXPECT_EQ(error.kind(), ErrorKind::kInput) << error.what();
+    return error.what();
   }
+  return "";
+}
+
+#define EXPECT_SAYS(text, part)                                     \
+  do {                                                              \
+    const std::string text_ = (text);                               \
+    EXPECT_NE(text_.find(part), text_.npos) << '"' << text_ << '"'; \
+  } while (false)
+
+TEST(Merge, RefusesASumThatOverflows) {
+  MergeCase merge_case("qwen3", {"down"}, 1e4);
+  const std::string half = refusal_of([&] { merge_case.merge(DType::kF16); });
+  EXPECT_TRUE(
+      half.starts_with("merging model.layers.0.mlp.down_proj: the sum W + s B A overflows F16 at [0, "))
+      << half;
+  EXPECT_SAYS(half, "; choose --dtype F32");
+  // 1e30 * 1e30: nothing holds it, and no other dtype is advised.
+  support::make_tiny_adapter(merge_case.folder / "adapter", merge_case.config, 4, 6.0, {"down"}, 1e30);
+  for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
+    const std::string whole = refusal_of([&] { merge_case.merge(dtype); });
+    EXPECT_SAYS(whole, "down_proj: the sum W + s B A overflows F32 at [0, ");
+    EXPECT_EQ(whole.find("--dtype"), whole.npos) << whole;
+  }
+}
+
+TEST(Merge, RefusesAValueThatTheDtypeAskedForCannotHold) {
+  MergeCase merge_case("qwen3", {"down"});
+  support::edit_tensors(merge_case.model_dir / "model.safetensors",
+                        [](auto& tensors) { tensors["model.norm.weight"].values[5] = 1e6f; });
+  EXPECT_SAYS(
+      refusal_of([&] { merge_case.merge(DType::kF16); }),
+      "model.safetensors: tensor model.norm.weight: element [5] = 1e+06 overflows F16; choose --dtype "
+      "F32");
+}
+
+// Not finite, missing, left over, misshapen: a merged model must not hide it.
+TEST(Merge, RefusesEveryModelThatLoadingRefuses) {
+  using Tensors = std::map<std::string, support::EditedTensor>;
+  const std::string q = "model.layers.1.self_attn.q_proj.weight", norm = "model.norm.weight";
+  struct Case {
+    const char* type;
+    std::string part;
+    std::function<void(Tensors&)> change;
+  };
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  const Case cases[] = {
+      {"qwen3", "model.norm.weight is missing", [&](Tensors& t) { t.erase(norm); }},
+      {"llama", "lm_head.weight is missing", [&](Tensors& t) { t.erase("lm_head.weight"); }},
+      {"qwen3", q + "_scale_inv is not part",
+       [&](Tensors& t) {
+         t[q + "_scale_inv"] = {{1}, {1.0f}};
+       }},
+      {"qwen3", "model.layers.3.mlp.up_proj.weight is not part",
+       [&](Tensors& t) { t["model.layers.3.mlp.up_proj.weight"] = t["model.layers.2.mlp.up_proj.weight"]; }},
+      {"qwen3", "\"model.embed_tokens.weight\": has shape [150, 96], expected [300, 48]",
+       [&](Tensors& t) {
+         t["model.embed_tokens.weight"].shape = {150, 96};
+       }},
+      {"qwen3", "\"model.norm.weight\": element [7] is NaN", [&](Tensors& t) { t[norm].values[7] = nan; }},
+      {"llama", "\"lm_head.weight\": element [299, 47] is -infinity",
+       [&](Tensors& t) { t["lm_head.weight"].values.back() = -infinity; }},
+      {"qwen3", "\"" + q + "\": element [1, 2] is infinity", [&](Tensors& t) { t[q].values[50] = infinity; }},
+      {"qwen3", "\"lm_head.weight\": element [0, 0] is NaN",
+       [&](Tensors& t) { (t["lm_head.weight"] = t["model.embed_tokens.weight"]).values[0] = nan; }},
+  };
+  for (const Case& broken : cases)
+    for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kBF16)}) {
+      MergeCase merge_case(broken.type, support::kAllTargets);
+      support::edit_tensors(merge_case.model_dir / "model.safetensors", broken.change);
+      const std::string merged = refusal_of([&] { merge_case.merge(dtype); }),
+                        loaded = refusal_of([&] { load_model(merge_case.model_dir); });
+      EXPECT_SAYS(merged, broken.part);
+      EXPECT_SAYS(merged, (merge_case.model_dir / "model.safetensors").string());
+      EXPECT_EQ(merged, loaded);
+    }
+}
+
+TEST(Merge, WarnsOfAHeadThatIsIgnored) {
+  MergeCase merge_case("qwen3", {"q"});
+  support::edit_tensors(merge_case.model_dir / "model.safetensors", [](auto& tensors) {
+    (tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]).values[0] += 1.0f;
+  });
+  const MergeReport report = merge_case.merge();
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_SAYS(report.warnings[0], "differs from the embedding and is ignored");
 }
 
 TEST(AdapterFolder, AModuleThatIsNoProjectionAndALayerTooManyAreRefused) {
