@@ -119,7 +119,7 @@ int export_command(const ExportOptions& options, std::ostream& out) {
                  ""};
   for (const AdapterTensor& tensor : adapter.tensors()) card.n_parameters += tensor.rows * tensor.cols;
   if (!options.run.empty()) {
-    card.run = read_run_facts(options.run, card.adapter_digest);
+    card.run = read_run_facts(options.run, adapter);
     if (model_digest(model_dir) != card.run->model_digest)
       fail(ErrorKind::kInput, cat(model_dir.string(), ": is not the model of the run ", options.run.string(),
                                   " (its files' digest differs from model.path in spec.txt)"));

@@ -7,6 +7,7 @@
 
 #include "io/text/strict_json.hpp"
 #include "io/trajectory_reader.hpp"
+#include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -20,16 +21,56 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void read_evaluations(RunFacts& facts, const fs::path& file, const std::string& digest) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return;
-  const Trajectory trajectory = read_untrusted_trajectory(file);
-  if (!trajectory.evals) return;
-  const Trajectory::Evals& evals = *trajectory.evals;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(evals.rows); ++i) {
-    const RunFacts::Evaluation evaluation{evals.step[i], evals.n_tokens[i], evals.loss[i]};
-    if (evaluation.step == 0) facts.first = evaluation;
-    if (evals.adapter_digest[i] == digest) facts.exported = evaluation;
+[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
+  throw Error(ErrorKind::kInput, cat(file.string(), ": ", what,
+                                     "; --adapter instead of --run exports it without the run's facts"));
+}
+
+// The run's settings are part of what its adapter computes.
+void check_settings(const RunFolder& folder, const std::map<std::string, std::string>& spec,
+                    const AdapterConfig& adapter) {
+  const std::pair<const char*, std::string> settings[] = {
+      {"lora.rank", cat(adapter.rank)},
+      {"lora.alpha", python_repr(adapter.alpha)},
+      {"lora.rslora", adapter.rslora ? "true" : "false"},
+  };
+  for (const auto& [key, value] : settings)
+    if (const auto found = spec.find(key); found == spec.end() || found->second != value)
+      refuse(folder.adapter(), cat("is not the run's adapter: ", key, " = ", value, " here, ",
+                                   found == spec.end() ? "not given" : found->second, " in spec.txt"));
+}
+
+Trajectory read_run(const fs::path& file) {
+  try {
+    return read_untrusted_trajectory(file);
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                cat(error.what(), "; --adapter instead of --run exports without the run's facts"));
+  }
+}
+
+// The evaluations that the card tells of, one of which must have recorded this adapter.
+void read_evaluations(RunFacts& facts, const RunFolder& folder, const LoadedAdapter& adapter) {
+  const Trajectory run = read_run(folder.trajectory());
+  const auto differs = [&](const std::string& here, const std::string& last) {
+    refuse(folder.adapter(), cat("is not the run's adapter: its digest is ", here, ", ",
+                                 folder.trajectory().string(), " recorded ", last, " at last"));
+  };
+  if (run.evals && !run.evals->adapter_digest.empty()) {
+    const Trajectory::Evals& evals = *run.evals;
+    const std::string digest = adapter_digest(adapter.tensors());
+    for (std::size_t i = 0; i < static_cast<std::size_t>(evals.rows); ++i) {
+      const RunFacts::Evaluation evaluation{evals.step[i], evals.n_tokens[i], evals.loss[i]};
+      if (evaluation.step == 0) facts.first = evaluation;
+      if (evals.adapter_digest[i] == digest) facts.exported = evaluation;
+    }
+    if (!facts.exported) differs(digest, evals.adapter_digest.back());
+  } else if (run.updates && !run.updates->adapter_checksum.empty()) {
+    const std::uint64_t checksum = adapter_checksum(adapter.layout.spans(adapter.values), 1);
+    const std::uint64_t last = run.updates->adapter_checksum.back();
+    if (checksum != last) differs(cat("(checksum) ", checksum), cat(last));
+  } else {
+    refuse(folder.trajectory(), "recorded no digest of an adapter");
   }
 }
 
@@ -100,7 +141,7 @@ that this one says is medical advice, and it must not take part in the diagnosis
 
 }  // namespace
 
-RunFacts read_run_facts(const fs::path& run, const std::string& adapter_digest) {
+RunFacts read_run_facts(const fs::path& run, const LoadedAdapter& adapter) {
   const RunFolder folder{run};
   RunFacts facts;
   facts.spec_text = read_text_file(folder.spec());
@@ -116,7 +157,8 @@ RunFacts read_run_facts(const fs::path& run, const std::string& adapter_digest) 
   if (facts.model_digest.empty() || facts.train_digest.empty())
     throw Error(ErrorKind::kInput,
                 cat(folder.spec().string(), ": is no run's canonical text (model.path, data.train)"));
-  read_evaluations(facts, folder.trajectory(), adapter_digest);
+  check_settings(folder, spec, adapter.config);
+  read_evaluations(facts, folder, adapter);
   return facts;
 }
 

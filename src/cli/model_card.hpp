@@ -7,6 +7,7 @@
 #include <string>
 
 #include "io/adapter.hpp"
+#include "src/model/adapter_folder.hpp"
 #include "src/model/merge.hpp"
 
 namespace tandem {
@@ -22,9 +23,10 @@ struct RunFacts {
   std::optional<Evaluation> first, exported;  // untrained; the one whose adapter is exported
 };
 
-// Throws kInput where the folder holds no run, or its spec.txt is none. adapter_digest finds the evaluation
-// that the adapter belongs to; none where the trajectory has none.
-RunFacts read_run_facts(const std::filesystem::path& run, const std::string& adapter_digest);
+// Throws kInput where the folder holds no run, its spec.txt is none, its native.h5 cannot be read, or the
+// adapter is not the run's: with other settings than the spec's, or with a digest that no evaluation recorded
+// (without evaluations: another checksum than the last update's).
+RunFacts read_run_facts(const std::filesystem::path& run, const LoadedAdapter& adapter);
 
 struct ModelCard {
   std::string base_model;  // as a name of the Hugging Face hub, or as the user's path

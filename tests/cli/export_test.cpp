@@ -241,5 +241,38 @@ TEST_F(Export, AModelsPathThatIsNoUtf8EndsNoRun) {
   expect_refusal("tandem export --run run --name $'a\\xff' --out new", 2, "--name is not valid UTF-8");
 }
 
+TEST_F(Export, ARunsAdapterMustBeOneThatTheRunRecorded) {
+  const std::string digest = read_trajectory(path("run/native.h5")).evals->adapter_digest.back();
+  ASSERT_EQ(run(train("--seed 9 --run.out stranger")).code, 0);
+  const auto mixed = [&](const std::string& made_by) {
+    const auto made = run("rm -rf mixed && cp -r run mixed && " + made_by);
+    EXPECT_EQ(made.code, 0) << made.err;
+  };
+  const std::string command = "tandem export --run mixed --out new";
+  mixed("rm -r mixed/adapter && cp -r stranger/adapter mixed/adapter");
+  expect_refusal(command, 3,
+                 "mixed/adapter: is not the run's adapter: its digest is " +
+                     read_trajectory(path("stranger/native.h5")).evals->adapter_digest.back() +
+                     ", mixed/native.h5 recorded " + digest + " at last; --adapter instead");
+  mixed("sed -i 's/\"lora_alpha\": 16/\"lora_alpha\": 32/' mixed/adapter/adapter_config.json");
+  expect_refusal(command, 3, "is not the run's adapter: lora.alpha = 32.0 here, 16.0 in spec.txt");
+  mixed("rm mixed/native.h5");
+  expect_refusal(command, 3, "; --adapter instead of --run");
+  mixed("echo x > mixed/native.h5");
+  expect_refusal(command, 3, "; --adapter instead of --run");
+  EXPECT_EQ(run("tandem export --adapter mixed/adapter --out of-mixed").code, 0);
+}
+
+// Without held-out data nothing is evaluated; the last update's checksum names the adapter.
+TEST_F(Export, ARunWithoutEvaluationsKnowsItsAdapterToo) {
+  ASSERT_EQ(run(train("--data.held_out none --run.out unevaluated")).code, 0);
+  const auto result = run("tandem export --run unevaluated --out of-unevaluated");
+  EXPECT_EQ(result.code, 0) << result.err;
+  support::edit_tensors(path("unevaluated/adapter/adapter_model.safetensors"),
+                        [](auto& tensors) { tensors.begin()->second.values[0] += 1.0f; });
+  expect_refusal("tandem export --run unevaluated --out new", 3,
+                 "is not the run's adapter: its digest is (checksum) ");
+}
+
 }  // namespace
 }  // namespace tandem
