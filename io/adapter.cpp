@@ -249,14 +249,15 @@ AdapterConfig read_adapter_config(const fs::path& folder) {
   const SafetensorsFile file(folder / kWeights);
   std::set<std::string> targets, modules;
   for (const auto& tensor : file.tensors()) {
-    const auto parsed = tensor.name.starts_with(kPrefix) ? try_parse_name(tensor.name) : std::nullopt;
+    const auto parsed =
+        tensor.name.starts_with(kPrefix) ? try_parse_name(tensor.name.substr(kPrefix.size())) : std::nullopt;
     if (!parsed) refuse_unexpected(file.path(), tensor.name);
     const std::size_t side = parsed->side == Side::kA ? 0 : 1;
     if (tensor.shape.size() != 2 || tensor.shape[side] != config.rank)
       refuse(file.path(),
              cat("tensor ", tensor.name, " does not have the rank r = ", config.rank, " of ", kConfig));
     targets.insert(parsed->target);
-    modules.insert(parsed->module.substr(kPrefix.size()));
+    modules.insert(parsed->module);
   }
   if (targets.empty()) refuse(file.path(), "holds no tensor");
   config.warning = check_targets(folder / kConfig, given, modules);

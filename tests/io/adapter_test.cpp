@@ -270,6 +270,22 @@ TEST(Adapter, ATensorThatTargetModulesLeaveOutIsRefused) {
             "target_modules leaves out \"up_proj\", of which adapter_model.safetensors holds tensors");
 }
 
+TEST(Adapter, ATensorWithoutAModuleIsRefused) {
+  TempFolder folder;
+  const Example example;
+  for (const char* name : {"base_model.model.lora_A.weight", "base_model.model..lora_A.weight"}) {
+    write_adapter(folder / "adapter", example.config, example.tensors);
+    write_weights(folder / "adapter", example, {name});
+    try {
+      read_adapter_config(folder / "adapter");
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      EXPECT_SAYS(std::string(error.what()), std::string("tensor ") + name + " belongs to no module");
+    }
+  }
+}
+
 // A path need not be UTF-8, JSON must be.
 TEST(Adapter, ABaseModelThatIsNoUtf8IsWrittenWithReplacements) {
   TempFolder folder;
