@@ -81,6 +81,17 @@ TEST(PrepareCommand, PrintsTableOrJson) {
   EXPECT_EQ(support::read_text(folder / "a/train.jsonl"), support::read_text(folder / "b/train.jsonl"));
 }
 
+TEST(PrepareCommand, AFilesNameNeedNotBeUtf8) {
+  const TempFolder folder;
+  const auto result = run_shell(folder, std::string(kTandem) + "cp " TANDEM_SOURCE_DIR
+                                                               "/configs/tiny_medqa.jsonl $'q\\xe9.jsonl'; "
+                                                               "tandem prepare --from $'medqa:q\\xe9.jsonl' "
+                                                               "--held-out 0.3 --out a");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(support::read_text(folder / "a/prepare.json"))["sources"][0]["file"],
+            "q\xEF\xBF\xBD.jsonl");
+}
+
 TEST(PrepareCommand, SaysInOneLineWhatIsWrong) {
   const TempFolder folder;
   support::write_text(folder / "f.jsonl", "{\"question\": \"Q\", \n");
