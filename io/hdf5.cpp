@@ -78,8 +78,8 @@ void Id::reset() {
 
 hid_t Id::release() { return std::exchange(id_, -1); }
 
-// A file whose closing failed (a full disk) stays open to HDF5, which at exit would write to it again, and crash.
-// This has to come before the library's first call, be it that of a static object.
+// A file whose closing failed (a full disk) stays open to HDF5, which at exit would write to it again, and
+// crash. This has to come before the library's first call, be it that of a static object.
 [[gnu::constructor(101)]] void close_nothing_at_exit() { H5dont_atexit(); }
 
 // Before the first call of each thread (thread-safe builds of HDF5 keep one setting per thread).

@@ -241,6 +241,8 @@ class Node {
   Node(Id object, std::string where, std::uintmax_t file_bytes);
 
   std::string attribute_where(const std::string& name) const;
+  struct Attribute;
+  std::optional<Attribute> open_attribute(const std::string& name) const;
   struct Dataset;
   Dataset open_dataset(const std::string& name) const;
   template <class T>

@@ -273,50 +273,58 @@ std::string Node::attribute_where(const std::string& name) const {
   return cat(where_.ends_with('/') ? where_.substr(0, where_.size() - 1) : where_, ", attribute ", name);
 }
 
+// An attribute that is open, with what it announces.
+struct Node::Attribute {
+  Id id, type, space;
+  std::string where;
+
+  H5T_class_t kind() const { return H5Tget_class(type.get()); }
+};
+
+std::optional<Node::Attribute> Node::open_attribute(const std::string& name) const {
+  Attribute out;
+  out.where = attribute_where(name);
+  if (checked(H5Aexists(object_.get(), name.c_str()), out.where) <= 0) return std::nullopt;
+  out.id = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, out.where);
+  out.type = owned(H5Aget_type(out.id.get()), H5Tclose, out.where);
+  out.space = owned(H5Aget_space(out.id.get()), H5Sclose, out.where);
+  return out;
+}
+
 std::optional<std::string> Node::text_attribute(const std::string& name) const {
-  const std::string where = attribute_where(name);
-  if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return std::nullopt;
-  const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
-  const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
-  const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
-  if (H5Tget_class(type.get()) != H5T_STRING || element_count(space, where) != 1)
-    refuse(where, "is not one text");
+  const auto found = open_attribute(name);
+  if (!found) return std::nullopt;
+  const auto& [id, type, space, where] = *found;
+  if (found->kind() != H5T_STRING || element_count(space, where) != 1) refuse(where, "is not one text");
   if (H5Tget_size(type.get()) > file_bytes_) refuse(where, "announces more text than the file holds");
-  return read_attribute_texts(attribute, type, space, 1, where).front();
+  return read_attribute_texts(id, type, space, 1, where).front();
 }
 
 std::optional<std::int64_t> Node::int_attribute(const std::string& name) const {
-  const std::string where = attribute_where(name);
-  if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return std::nullopt;
-  const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
-  const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
-  const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
-  if (H5Tget_class(type.get()) != H5T_INTEGER || element_count(space, where) != 1)
-    refuse(where, "is not one integer");
+  const auto found = open_attribute(name);
+  if (!found) return std::nullopt;
+  if (found->kind() != H5T_INTEGER || element_count(found->space, found->where) != 1)
+    refuse(found->where, "is not one integer");
   std::int64_t value = 0;
-  checked_status(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), where);
+  checked_status(H5Aread(found->id.get(), H5T_NATIVE_INT64, &value), found->where);
   return value;
 }
 
 std::vector<std::string> Node::text_list_attribute(const std::string& name) const {
-  const std::string where = attribute_where(name);
-  if (checked(H5Aexists(object_.get(), name.c_str()), where) <= 0) return {};
-  const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
-  const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
-  const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
+  const auto found = open_attribute(name);
+  if (!found) return {};
+  const auto& [id, type, space, where] = *found;
   const auto count = element_count(space, where);
-  if (H5Tget_class(type.get()) != H5T_STRING || count > H5S_MAX_RANK || H5Tget_size(type.get()) > file_bytes_)
-    return {};
-  return read_attribute_texts(attribute, type, space, static_cast<std::size_t>(count), where);
+  if (found->kind() != H5T_STRING || count > H5S_MAX_RANK || H5Tget_size(type.get()) > file_bytes_) return {};
+  return read_attribute_texts(id, type, space, static_cast<std::size_t>(count), where);
 }
 
 std::string Node::attribute_as_text(const std::string& name) const {
-  const std::string where = attribute_where(name);
-  const Id attribute = owned(H5Aopen(object_.get(), name.c_str(), H5P_DEFAULT), H5Aclose, where);
-  const Id type = owned(H5Aget_type(attribute.get()), H5Tclose, where);
-  const Id space = owned(H5Aget_space(attribute.get()), H5Sclose, where);
+  const auto found = open_attribute(name);
+  if (!found) refuse(attribute_where(name), "is missing");
+  const auto& [id, type, space, where] = *found;
   const auto count = element_count(space, where);
-  const auto kind = H5Tget_class(type.get());
+  const auto kind = found->kind();
   // Attributes lie in the file as they are: what is longer than the file is not there.
   if (count > file_bytes_ || H5Tget_size(type.get()) > file_bytes_ ||
       count * H5Tget_size(type.get()) > file_bytes_)
@@ -328,21 +336,19 @@ std::string Node::attribute_as_text(const std::string& name) const {
   std::vector<std::string> parts;
   const auto n = static_cast<std::size_t>(count);
   if (kind == H5T_STRING) {
-    parts = read_attribute_texts(attribute, type, space, n, where);
+    parts = read_attribute_texts(id, type, space, n, where);
   } else if (kind == H5T_INTEGER) {
     std::vector<std::int64_t> values(n);
-    checked_status(H5Aread(attribute.get(), H5T_NATIVE_INT64, values.data()), where);
+    checked_status(H5Aread(id.get(), H5T_NATIVE_INT64, values.data()), where);
     for (const auto value : values) parts.push_back(std::to_string(value));
   } else if (kind == H5T_FLOAT) {
     std::vector<double> values(n);
-    checked_status(H5Aread(attribute.get(), H5T_NATIVE_DOUBLE, values.data()), where);
+    checked_status(H5Aread(id.get(), H5T_NATIVE_DOUBLE, values.data()), where);
     for (const auto value : values) parts.push_back(cat(value));
   } else {
     return "(of a kind this program does not read)";
   }
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) text += (i ? "," : "") + parts[i];
-  return text;
+  return joined(parts, ",");
 }
 
 // HDF5's own words for a filter that it lacks name a folder of plugins.

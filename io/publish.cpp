@@ -71,7 +71,8 @@ void remove_leftovers(const fs::path& path) {
     pid_t pid = 0;
     const char* const digits = name.data() + begin.size();
     const auto [end, bad] = std::from_chars(digits, name.data() + name.size(), pid);
-    if (bad != std::errc() || pid <= 0 || (std::string_view(end) != ".tmp" && std::string_view(end) != ".old"))
+    if (bad != std::errc() || pid <= 0 ||
+        (std::string_view(end) != ".tmp" && std::string_view(end) != ".old"))
       continue;
     if (pid != getpid() && (kill(pid, 0) == 0 || errno != ESRCH)) continue;
     std::error_code ignored;  // another writer may have done it
@@ -92,7 +93,8 @@ void require_replaceable(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status))
-    throw Error(ErrorKind::kInput, cat(path.string(), ": exists and is no regular file; choose another name"));
+    throw Error(ErrorKind::kInput,
+                cat(path.string(), ": exists and is no regular file; choose another name"));
 }
 
 FilePublisher::FilePublisher(fs::path path) : path_(std::move(path)) {

@@ -2,9 +2,10 @@
 // place.
 //
 // Temporary names are a process's own, NAME.tandem-HOST-PID.tmp beside NAME: of two writers of one path the
-// later one wins, and nobody else's file is in the way. What a killed process of this host left there is removed
-// by the next writer of NAME. Errors are kInput: path, step and the system's own words; until the rename the
-// temporary is removed and whatever was published before stays as it was. Only regular files are replaced.
+// later one wins, and nobody else's file is in the way. What a killed process of this host left there is
+// removed by the next writer of NAME. Errors are kInput: path, step and the system's own words; until the
+// rename the temporary is removed and whatever was published before stays as it was. Only regular files are
+// replaced.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +51,8 @@ class FilePublisher {
 // A folder filled under a temporary name: files go into staging(), publish() fsyncs them and puts the folder
 // in the place of `path`, whose former content is deleted afterwards. Where the file system can exchange two
 // names there is no instant without a whole folder at `path`; else the former one stands beside it for a
-// moment, under a temporary name that ends in .old. Without publish(), the destructor removes the staging folder.
+// moment, under a temporary name that ends in .old. Without publish(), the destructor removes the staging
+// folder.
 class FolderPublisher {
  public:
   explicit FolderPublisher(std::filesystem::path path);

@@ -73,11 +73,7 @@ std::string printable(std::string_view name) {
          (name.size() > kLongest ? "..." : "");
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (const auto dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
-  return text + "]";
-}
+std::string shape_text(std::span<const std::int64_t> shape) { return cat("[", joined(shape), "]"); }
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
   throw Error(ErrorKind::kInput, cat(path.string(), ": ", what));

@@ -27,6 +27,13 @@ std::optional<hdf5::Node> Columns::group(const std::string& path) const {
   return outer->holds_group(second) ? outer->group(second) : std::nullopt;
 }
 
+std::size_t Columns::width(const std::string& path) const {
+  const auto& dims = good_.at(path);
+  std::int64_t product = 1;
+  for (std::size_t d = 1; d < dims.size(); ++d) product *= dims[d];
+  return static_cast<std::size_t>(product);
+}
+
 template <class T>
 const std::vector<T>* Columns::values(const std::string& path) {
   if (!has(path)) return nullptr;

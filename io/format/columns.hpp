@@ -28,6 +28,8 @@ class Columns {
   // Said once the structure is known.
   void take(const std::string& path, std::vector<std::int64_t> dims) { good_[path] = std::move(dims); }
   bool has(const std::string& path) const { return good_.contains(path); }
+  // Elements of a row.
+  std::size_t width(const std::string& path) const;
   // The size along dimension d of a dataset that has() is true for.
   std::int64_t size(const std::string& path, std::size_t d = 0) const { return good_.at(path).at(d); }
 

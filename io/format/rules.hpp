@@ -45,6 +45,11 @@ std::optional<std::int64_t> n_train(const Columns& columns);
 // The root attribute `complete` is 1.
 bool is_complete(const Columns& columns);
 
+inline constexpr const char* kNotNegative = "a finite number of at least 0";
+bool not_negative(double value);
+// The values of a dataset, of one column or several.
+void check_not_negative(Columns& columns, const std::string& path);
+
 // "is 3, expected 4" unless `right`; the texts are made for what is wrong only.
 template <class Found, class Expected>
 std::optional<Wrong> unless(bool right, const Found& found, const Expected& expected) {

@@ -55,12 +55,10 @@ void check_audits(Columns& columns, const RunPlan& plan) {
                            "audit/optimizer_error"}) {
     const auto* values = columns.doubles(name);
     if (!values) continue;
-    const std::string path = name;
-    const bool wide = path != "audit/loss_error" && path != "audit/norm_error";
     columns.findings().each(
-        path, values->size(),
+        name, values->size(),
         [&](std::size_t i) { return unless(!((*values)[i] < 0.0), (*values)[i], "at least 0, or NaN"); },
-        wide ? static_cast<std::size_t>(columns.size(path, 1)) : 1);
+        columns.width(name));
   }
 }
 

@@ -10,10 +10,6 @@ namespace tandem::format {
 
 namespace {
 
-constexpr const char* kNotNegative = "a finite number of at least 0";
-
-bool not_negative(double value) { return std::isfinite(value) && value >= 0.0; }
-
 // The step of evaluation i: 0, the multiples of `every`, then `last`; beyond it -1.
 std::int64_t step_of(std::size_t i, std::int64_t every, std::int64_t last) {
   const auto at = static_cast<std::int64_t>(i);
@@ -49,10 +45,7 @@ void check_steps(Columns& columns, const RunPlan& plan) {
 void check_losses(Columns& columns) {
   const auto *sum = columns.doubles("eval/nll_sum"), *loss = columns.doubles("eval/loss");
   const auto* tokens = columns.ints("eval/n_tokens");
-  if (sum)
-    columns.findings().each("eval/nll_sum", sum->size(), [&](std::size_t i) {
-      return unless(not_negative((*sum)[i]), (*sum)[i], kNotNegative);
-    });
+  check_not_negative(columns, "eval/nll_sum");
   if (tokens) {
     const auto train = n_train(columns);
     const auto* scored = columns.ints("render/n_targets");
@@ -81,10 +74,7 @@ void check_losses(Columns& columns) {
       return unless(std::isnan((*off)[i]) || not_negative((*off)[i]), (*off)[i],
                     cat(kNotNegative, ", or NaN"));
     });
-  if (const auto* seconds = columns.doubles("eval/seconds"))
-    columns.findings().each("eval/seconds", seconds->size(), [&](std::size_t i) {
-      return unless(not_negative((*seconds)[i]), (*seconds)[i], kNotNegative);
-    });
+  check_not_negative(columns, "eval/seconds");
 }
 
 void check_probe_tokens(Columns& columns) {
@@ -123,11 +113,10 @@ void check_probe(Columns& columns) {
       columns.findings().each(
           name, values->size(),
           [&](std::size_t i) { return unless(std::isfinite((*values)[i]), (*values)[i], "a finite number"); },
-          static_cast<std::size_t>(columns.size(name, 1)));
+          columns.width(name));
   const auto* id = columns.ints("probe/topk_id");
   const auto* logit = columns.doubles("probe/topk_logit");
   if (!id || !logit) return;
-  const auto row = static_cast<std::size_t>(columns.size("probe/topk_id", 1) * kTopLogits);
   columns.findings().each(
       "probe/topk_id", id->size(),
       [&](std::size_t i) -> std::optional<Wrong> {
@@ -141,20 +130,13 @@ void check_probe(Columns& columns) {
         return Wrong{cat("is ", (*id)[i], " with the logit ", digits(here), " after ", digits(before)),
                      "the largest first, equal ones by ascending id"};
       },
-      row);
+      columns.width("probe/topk_id"));
 }
 
 void check_activations(Columns& columns) {
-  const auto check = [&](const char* name) {
-    if (const auto* values = columns.doubles(name))
-      columns.findings().each(
-          name, values->size(),
-          [&](std::size_t i) { return unless(not_negative((*values)[i]), (*values)[i], kNotNegative); },
-          static_cast<std::size_t>(columns.size(name, 1)));
-  };
   for (const char* name :
        {"activation/rms", "activation/absmax", "activation/ba_norm", "activation/update_norm"})
-    check(name);
+    check_not_negative(columns, name);
   if (columns.has("activation/ba_norm") && columns.has("activation/update_norm")) {
     const std::int64_t modules = columns.size("activation/ba_norm", 1),
                        tensors = columns.size("activation/update_norm", 1);
@@ -165,7 +147,7 @@ void check_activations(Columns& columns) {
   const auto* change = columns.doubles("activation/update_norm");
   const auto* step = columns.ints("eval/step");
   if (!change || !step) return;
-  const auto wide = static_cast<std::size_t>(columns.size("activation/update_norm", 1));
+  const std::size_t wide = columns.width("activation/update_norm");
   columns.findings().each(
       "activation/update_norm", change->size(),
       [&](std::size_t i) {

@@ -9,17 +9,6 @@ namespace tandem::format {
 
 namespace {
 
-constexpr const char* kNotNegative = "a finite number of at least 0";
-
-bool not_negative(double value) { return std::isfinite(value) && value >= 0.0; }
-
-void check_not_negative(Columns& columns, const std::string& path, std::size_t width = 1) {
-  if (const auto* values = columns.doubles(path))
-    columns.findings().each(
-        path, values->size(),
-        [&](std::size_t i) { return unless(not_negative((*values)[i]), (*values)[i], kNotNegative); }, width);
-}
-
 void check_counts(Columns& columns) {
   const auto *n_targets = columns.ints("update/n_targets"), *steps = columns.ints("update/optimizer_step");
   if (!n_targets) return;
@@ -155,9 +144,7 @@ void check_observed(Columns& columns, const RunPlan& plan) {
       columns.findings().add("/observed/step", cat("ends at ", step->back()),
                              cat("at most ", columns.size("update/step"), ", the updates of /update"));
   }
-  if (columns.has("observed/tensor_grad_norm"))
-    check_not_negative(columns, "observed/tensor_grad_norm",
-                       static_cast<std::size_t>(columns.size("observed/tensor_grad_norm", 1)));
+  check_not_negative(columns, "observed/tensor_grad_norm");
 }
 
 }  // namespace

@@ -93,9 +93,7 @@ class SnapshotCheck {
     const bool right =
         dims.size() == 2 && (!known || (dims[0] == shapes[2 * row] && dims[1] == shapes[2 * row + 1]));
     if (right) return true;
-    std::string text;
-    for (const std::int64_t size : dims) text += cat(text.empty() ? "" : ", ", size);
-    findings_.add(path, cat("has the shape [", text, "]"),
+    findings_.add(path, cat("has the shape [", joined(dims), "]"),
                   known ? cat("[", shapes[2 * row], ", ", shapes[2 * row + 1], "], as /adapter/shapes has")
                         : "[rows, cols]");
     return false;

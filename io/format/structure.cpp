@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "io/format/rules.hpp"
@@ -54,12 +55,6 @@ std::string words_for(Kind kind) {
          : kind == Kind::kText                         ? "text"
          : kind == Kind::kInt8 || kind == Kind::kUint8 ? name_of(kind)
                                                        : cat(name_of(kind), " little-endian");
-}
-
-std::string list_of(const std::vector<std::int64_t>& dims) {
-  std::string text;
-  for (const auto size : dims) text += cat(text.empty() ? "" : ", ", size);
-  return "[" + text + "]";
 }
 
 // Sizes by symbol, each as the first dataset with it has it.
@@ -160,7 +155,7 @@ class StructureCheck {
     // One value may lie in a dataset of one element.
     const bool one = dataset.extents.empty() && dims == std::vector<std::int64_t>{1};
     if (dims.size() != dataset.extents.size() && !one) {
-      findings().add("/" + path, "has the shape " + list_of(dims),
+      findings().add("/" + path, cat("has the shape [", joined(dims), "]"),
                      dataset.extents.empty() ? "one value" : dataset.shape());
       return false;
     }
@@ -168,7 +163,7 @@ class StructureCheck {
     for (std::size_t d = 0; d < dataset.extents.size(); ++d) {
       const std::string wanted = sizes_.misfit(dataset.extents[d], dims[d], path);
       if (wanted.empty()) continue;
-      findings().add("/" + path, cat("has the shape ", list_of(dims)),
+      findings().add("/" + path, cat("has the shape [", joined(dims), "]"),
                      cat(dataset.shape(), " with ", wanted));
       fits = false;
     }
@@ -280,6 +275,16 @@ bool is_complete(const Columns& columns) {
   } catch (const Error&) {
     return false;  // told by check_root
   }
+}
+
+bool not_negative(double value) { return std::isfinite(value) && value >= 0.0; }
+
+void check_not_negative(Columns& columns, const std::string& path) {
+  if (const auto* values = columns.doubles(path))
+    columns.findings().each(
+        path, values->size(),
+        [&](std::size_t i) { return unless(not_negative((*values)[i]), (*values)[i], kNotNegative); },
+        columns.width(path));
 }
 
 }  // namespace tandem::format

@@ -1,9 +1,9 @@
 #include "io/format/table.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "io/observations.hpp"
+#include "src/base/text.hpp"
 
 namespace tandem::format {
 
@@ -18,12 +18,6 @@ constexpr Extent kProbe{"K", "probe token"}, kTop{"8", "rank of the logit", kTop
 constexpr Extent kTwoSizes{"2", "dimension", 2}, kFourSizes{"4", "dimension", 4}, kWhen{"2", "when", 2};
 
 constexpr bool kOptional = true;
-
-std::string joined(std::span<const char* const> names) {
-  std::string text;
-  for (const char* name : names) text += (text.empty() ? "" : ",") + std::string(name);
-  return text;
-}
 
 std::vector<Dataset> make_datasets() {
   using enum Kind;
@@ -301,7 +295,7 @@ std::vector<std::string> groups() {
   return names;
 }
 
-std::string scope_names() { return joined(kAuditScopeNames); }
-std::string verdict_names() { return joined(kVerdictNames); }
+std::string scope_names() { return joined(kAuditScopeNames, ","); }
+std::string verdict_names() { return joined(kVerdictNames, ","); }
 
 }  // namespace tandem::format

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "src/audit/tensor_difference.hpp"
+#include "src/audit/tensor_floors.hpp"
 #include "src/base/sha256.hpp"
+#include "src/base/tensor_difference.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -316,7 +317,7 @@ std::string differing_weights(const mirror::Mirror& mirror, std::span<const Base
   std::int64_t differ = 0;
   std::string first;
   for (const BaseTensorInMemory& tensor : tensors)
-    if (mirror.load(tensor.name).memory_digest != tensor.digest && differ++ == 0)
+    if (mirror.memory_digest(tensor.name) != tensor.digest && differ++ == 0)
       first = cat("base tensor ", tensor.name, " in memory is not the model's");
   return differ > 1 ? cat(first, " (and ", differ - 1, " more tensors)") : first;
 }

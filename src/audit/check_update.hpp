@@ -33,7 +33,8 @@ struct AuditOutcome {
 // AdamW in isolation: |x - x*| <= kStepUnits u (|what is added up to x|), u = 2^-24.
 inline constexpr double kStepUnits = 8.0;
 
-// Base tensors in native's memory that are not what the mirror read: the first and how many more; "" for none.
+// Base tensors in native's memory that are not what the mirror read: the first and how many more; "" for
+// none.
 std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors);
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds);

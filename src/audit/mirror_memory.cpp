@@ -11,7 +11,8 @@ std::int64_t mirror_memory_bytes(const MirrorSizes& s) {
   const std::int64_t t = s.longest_sample, adapter = kDouble * s.adapter_elements;
 
   // A gradient in work: the sum, every layer's input, and one layer on its tape with what comes back: the
-  // residual stream and its norms, projections with their adapters, a head's scores and probabilities, the MLP.
+  // residual stream and its norms, projections with their adapters, a head's scores and probabilities, the
+  // MLP.
   const std::int64_t inputs = kDouble * s.layers * t * s.hidden;
   const std::int64_t tape =
       2 * kDouble * (t * (10 * s.hidden + 4 * s.qkv + 8 * s.intermediate) + 3 * s.heads * t * t);

@@ -66,7 +66,8 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
     thresholds_ = calibrate(mirror, options_.precision, options_.calibration);
     if (!thresholds_->from_file) post(line_message("mirror: thresholds calibrated", false));
     if (!thresholds_->not_kept.empty())
-      post(line_message("mirror: thresholds are not kept (mirror.calibration): " + thresholds_->not_kept, true));
+      post(line_message("mirror: thresholds are not kept (mirror.calibration): " + thresholds_->not_kept,
+                        true));
   }
   std::optional<FreeRun> free;
   if (options_.free_run)

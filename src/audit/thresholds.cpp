@@ -8,9 +8,10 @@
 #include <sstream>
 
 #include "io/publish.hpp"
-#include "src/audit/tensor_difference.hpp"
+#include "src/audit/tensor_floors.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
+#include "src/base/tensor_difference.hpp"
 #include "src/base/text.hpp"
 #include "src/mirror/random.hpp"
 

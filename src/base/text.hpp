@@ -20,6 +20,18 @@ std::string counted(Number n, const char* what) {
   return cat(n, " ", what, n == 1 ? "" : "s");
 }
 
+// joined({3, 17}, ", ") == "3, 17"
+template <class Range>
+std::string joined(const Range& parts, const char* between = ", ") {
+  std::ostringstream out;
+  const char* before = "";
+  for (const auto& part : parts) {
+    out << before << part;
+    before = between;
+  }
+  return std::move(out).str();
+}
+
 // One line that a terminal shows and a C string carries: line ends become blanks, other control characters
 // \xNN.
 inline std::string printable_line(const std::string& text) {

@@ -10,6 +10,7 @@
 #include "io/choices.hpp"
 #include "io/publish.hpp"
 #include "src/base/error.hpp"
+#include "src/base/paths.hpp"
 #include "src/base/progress.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/process_setup.hpp"
@@ -222,14 +223,9 @@ ordered_json eval_choices(const EvalOptions& options, const CpuContext& ctx, con
 void check_output(const EvalOptions& options) {
   if (options.per_token.empty()) return;
   require_replaceable(options.per_token);
-  std::error_code error;
-  const auto output = std::filesystem::weakly_canonical(options.per_token, error);
   for (const auto& [name, input] :
        {std::pair{"--model", options.model}, {"--adapter", options.adapter}, {"--data", options.data}}) {
-    if (input.empty()) continue;
-    const auto place = std::filesystem::weakly_canonical(input, error);
-    const auto within = output.lexically_relative(place);
-    if (within.empty() || *within.begin() == "..") continue;
+    if (input.empty() || path_inside(options.per_token, input).empty()) continue;
     throw Error(ErrorKind::kUsage, cat("--per-token ", options.per_token.string(), ": is part of ", name, " ",
                                        input.string(), "; choose another name"));
   }
@@ -249,8 +245,7 @@ int eval_command(const EvalOptions& given, std::ostream& out) {
                     model.model.config.max_positions, " (max_position_embeddings)"));
   options.render.vocab_size = model.model.config.vocab_size;
   options.render.threads = ctx.threads;
-  for (const std::string& warning : model.model.weights.warnings()) log.warning(warning);
-  if (model.adapter && !model.adapter->config.warning.empty()) log.warning(model.adapter->config.warning);
+  for (const std::string& warning : model.warnings()) log.warning(warning);
   std::string text;
   ordered_json object = options.choices ? eval_choices(options, ctx, model, log, text)
                                         : eval_loss(options, ctx, model, log, text);

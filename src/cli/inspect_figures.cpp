@@ -1,8 +1,6 @@
 #include "src/cli/inspect_figures.hpp"
 
-#include <charconv>
 #include <cmath>
-#include <system_error>
 
 #include "src/spec/run_spec.hpp"
 
@@ -50,13 +48,7 @@ std::optional<AuditFigures> audit_figures(const Trajectory& t) {
 }
 
 std::optional<std::int64_t> planned_updates(const Trajectory& t) {
-  const auto values = canonical_values(t.spec_text);
-  const auto found = values.find("train.updates");
-  if (found == values.end()) return std::nullopt;
-  std::int64_t value = 0;
-  const char* const begin = found->second.data();
-  if (std::from_chars(begin, begin + found->second.size(), value).ec != std::errc()) return std::nullopt;
-  return value;
+  return integer_of(canonical_values(t.spec_text), "train.updates");
 }
 
 }  // namespace tandem

@@ -25,12 +25,6 @@ std::string digest_state(const std::string& text, const std::string& digest) {
 
 std::int64_t updates_of(const Trajectory& t) { return t.updates ? t.updates->rows : 0; }
 
-std::string joined(const std::vector<std::string>& words, const char* between = ", ") {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
 // What a level (1 to 4) has to look at, and what it lacks.
 struct Level {
   int number;
@@ -116,15 +110,8 @@ ordered_json to_json(const AuditFigures& audits) {
   return json;
 }
 
-// One line in which text from a file cannot play tricks with the terminal.
-std::string one_line(const std::string& text) {
-  std::string line;
-  for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
-  return line;
-}
-
 void write_line(std::ostream& out, const std::string& name, const std::string& value) {
-  out << "  " << std::left << std::setw(15) << name << one_line(value) << "\n";
+  out << "  " << std::left << std::setw(15) << name << printable_line(value) << "\n";
 }
 
 std::string loss_text(const LossAt& at) {
@@ -191,7 +178,7 @@ void write_held_out(std::ostream& out, const Trajectory& t) {
 }  // namespace
 
 void write_summary(std::ostream& out, const Trajectory& t) {
-  out << one_line(t.path.string()) << "\n";
+  out << printable_line(t.path.string()) << "\n";
   write_line(out, "stack", cat(t.stack, ", trajectory format ", t.format_version));
   write_line(
       out, "complete",

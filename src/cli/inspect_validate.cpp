@@ -1,6 +1,5 @@
 #include "src/cli/inspect_validate.hpp"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -11,26 +10,10 @@ namespace tandem {
 
 namespace {
 
-std::optional<std::int64_t> integer(const std::map<std::string, std::string>& values, const char* key) {
-  const auto found = values.find(key);
-  if (found == values.end()) return std::nullopt;
-  std::int64_t value = 0;
-  const char* const end = found->second.data() + found->second.size();
-  const auto [last, error] = std::from_chars(found->second.data(), end, value);
-  if (error != std::errc() || last != end) return std::nullopt;
-  return value;
-}
-
 format::RunPlan plan_of(const std::string& spec_text, const std::string& execution_text) {
   const auto spec = canonical_values(spec_text), execution = canonical_values(execution_text);
-  return {integer(spec, "train.updates"), integer(spec, "eval.every"), integer(spec, "batch.global"),
-          integer(execution, "observe.every"), integer(execution, "snapshot.every")};
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
+  return {integer_of(spec, "train.updates"), integer_of(spec, "eval.every"), integer_of(spec, "batch.global"),
+          integer_of(execution, "observe.every"), integer_of(execution, "snapshot.every")};
 }
 
 }  // namespace

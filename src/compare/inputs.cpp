@@ -17,11 +17,7 @@ using Load = Trajectory::Load;
 using Render = Trajectory::Render;
 using nlohmann::json;
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += cat(i ? ", " : "", shape[i]);
-  return text + "]";
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return cat("[", joined(shape), "]"); }
 
 // Rows of A and B with the same name; the others are failures.
 std::vector<std::pair<std::size_t, std::size_t>> same_names(const std::vector<std::string>& a,

@@ -1,7 +1,6 @@
 // What follows from one file's own numbers, in any stack and however far it has trained: no reference and no
 // history of rounding is needed.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -17,15 +16,6 @@ constexpr Stage kStage = Stage::kTrajectory;
 constexpr double kDoubleUlps = 4.0;  // of a handful of operations in double
 // |B A| that float32 cannot lose beside a weight matrix of norm up to 100.
 constexpr double kSmallest = 100 * 0x1p-23;
-
-std::optional<double> real(const Values& values, const char* key) {
-  const auto found = values.find(key);
-  if (found == values.end()) return std::nullopt;
-  double value = 0.0;
-  const char* const begin = found->second.data();
-  if (std::from_chars(begin, begin + found->second.size(), value).ec != std::errc()) return std::nullopt;
-  return value;
-}
 
 struct Own {
   const Run& run;
@@ -44,7 +34,7 @@ struct Own {
 
   // min(1, max_norm / (norm + 1e-6)), 1 where the key says so or nothing was scored.
   void clip() {
-    const auto most = real(run.spec, "optim.clip");
+    const auto most = real_of(run.spec, "optim.clip");
     if (!most || u.clip.empty() || u.grad_norm.empty() || u.n_targets.empty()) return;
     Check check(kStage, Step::kClip, name("clip factor of its own norm"), Outcome::kBound, "ulp");
     for (std::size_t i = 0; i < rows(); ++i) {

@@ -1,7 +1,6 @@
 #include "src/compare/pair.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -89,14 +88,7 @@ std::string Run::of(const char* fact) const {
   return found == t.provenance.end() ? "" : found->second;
 }
 
-std::optional<std::int64_t> Run::planned() const {
-  const auto found = spec.find("train.updates");
-  if (found == spec.end()) return std::nullopt;
-  std::int64_t value = 0;
-  const char* const begin = found->second.data();
-  if (std::from_chars(begin, begin + found->second.size(), value).ec != std::errc()) return std::nullopt;
-  return value;
-}
+std::optional<std::int64_t> Run::planned() const { return integer_of(spec, "train.updates"); }
 
 bool Run::held_out() const {
   const auto found = spec.find("data.held_out");

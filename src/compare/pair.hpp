@@ -14,10 +14,11 @@
 #include "io/trajectory_reader.hpp"
 #include "src/compare/report.hpp"
 #include "src/compare/rounding.hpp"
+#include "src/spec/run_spec.hpp"
 
 namespace tandem {
 
-using Values = std::map<std::string, std::string>;  // by key
+using Values = CanonicalValues;  // by key
 
 // A trajectory with what its texts say.
 struct Run {

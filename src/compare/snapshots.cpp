@@ -1,10 +1,10 @@
 // Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "io/trajectory_reader.hpp"
 #include "src/base/error.hpp"
+#include "src/base/tensor_difference.hpp"
 #include "src/base/text.hpp"
 #include "src/compare/checks.hpp"
 #include "src/compare/numbers.hpp"
@@ -15,25 +15,6 @@ namespace {
 
 constexpr Stage kStage = Stage::kTrajectory;
 constexpr const char* kKeys[] = {"snapshot.every", "snapshot.what"};
-
-struct Difference {
-  double d = 0.0, s = 1.0;
-  bool same = true;  // to the bit
-};
-
-Difference difference_of(const std::vector<double>& x, const std::vector<double>& y) {
-  Difference out;
-  double error = 0.0, product = 0.0, square = 0.0;
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    error += (x[i] - y[i]) * (x[i] - y[i]);
-    product += x[i] * y[i];
-    square += y[i] * y[i];
-    out.same = out.same && same_number(x[i], y[i]);
-  }
-  if (error != 0.0) out.d = std::sqrt(error) / std::sqrt(square);
-  if (square > 0.0) out.s = product / square;
-  return out;
-}
 
 struct Part {
   const char* name;
@@ -80,16 +61,17 @@ void compare_part(const Pair& pair, const std::vector<Common>& common, const Par
         });
         continue;
       }
-      const Difference found = difference_of(x[k], y[k]);
-      if (!(found.d <= worst)) worst = found.d, where = cat(place(), " (s = ", found.s, ")");
-      const auto with_s = [&] { return cat(place(), ": d = ", short_number(found.d), ", s = ", found.s); };
+      const TensorDifference found = tensor_difference(x[k], y[k], 0.0);
+      const double d = found.relative_error, s = found.projection;
+      if (!(d <= worst)) worst = d, where = cat(place(), " (s = ", s, ")");
+      const auto with_s = [&] { return cat(place(), ": d = ", short_number(d), ", s = ", s); };
       if (pair.same_bits)
-        check.equal(found.same, c.step, with_s);
+        check.equal(std::equal(x[k].begin(), x[k].end(), y[k].begin(), same_number), c.step, with_s);
       else if (c.step == 1 && part.step == Step::kState)
-        check.within(found.d, 0.0, c.step,
+        check.within(d, 0.0, c.step,
                      with_s);  // nothing has been rounded yet: one float32 in every stack
       else if (c.step == 1 && pair.rounding)
-        check.within(found.d, pair.rounding->gradient(), c.step, with_s);
+        check.within(d, pair.rounding->gradient(), c.step, with_s);
       else
         ++left;
     }

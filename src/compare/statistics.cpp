@@ -4,6 +4,7 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
+#include <boost/math/statistics/univariate_statistics.hpp>
 #include <cmath>
 #include <limits>
 
@@ -31,17 +32,11 @@ std::int64_t block_length(double r, std::size_t n) {
 }  // namespace
 
 double mean_of(std::span<const double> x) {
-  double sum = 0.0;
-  for (const double v : x) sum += v;
-  return x.empty() ? kNone : sum / static_cast<double>(x.size());
+  return x.empty() ? kNone : boost::math::statistics::mean(x.begin(), x.end());
 }
 
 double standard_deviation(std::span<const double> x) {
-  if (x.size() < 2) return kNone;
-  const double mean = mean_of(x);
-  double sum = 0.0;
-  for (const double v : x) sum += (v - mean) * (v - mean);
-  return std::sqrt(sum / static_cast<double>(x.size() - 1));
+  return x.size() < 2 ? kNone : std::sqrt(boost::math::statistics::sample_variance(x.begin(), x.end()));
 }
 
 double quantile(std::span<const double> x, double q) {

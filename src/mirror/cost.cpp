@@ -28,7 +28,8 @@ double Cost::gradient(std::int64_t n_ids, std::int64_t n_scored) const {
 
 Cost Cost::of_one_layer(std::int64_t n_layers) const {
   Cost one = *this;
-  for (double* part : {&one.projections, &one.adapters, &one.attention}) *part /= static_cast<double>(n_layers);
+  for (double* part : {&one.projections, &one.adapters, &one.attention})
+    *part /= static_cast<double>(n_layers);
   return one;
 }
 

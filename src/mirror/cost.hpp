@@ -23,8 +23,8 @@ struct Cost {
   double gradient(std::int64_t n_ids, std::int64_t n_scored) const;
 };
 
-// How fast `work`, of so many operations, is done: repeated for 0.2 s, the first time apart where there is more
-// than one.
+// How fast `work`, of so many operations, is done: repeated for 0.2 s, the first time apart where there is
+// more than one.
 double operations_per_second(double operations, const std::function<void()>& work);
 
 }  // namespace tandem::mirror

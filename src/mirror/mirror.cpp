@@ -131,6 +131,9 @@ const std::vector<std::string>& Mirror::warnings() const { return state_->warnin
 std::vector<std::string> Mirror::tensor_names() const { return state_->weights.names(); }
 std::string Mirror::model_digest() const { return state_->spec.model_path; }
 LoadedTensor Mirror::load(const std::string& name) const { return state_->weights.describe(name); }
+std::string Mirror::memory_digest(const std::string& name) const {
+  return state_->weights.memory_digest(name);
+}
 
 std::vector<LoadedTensor> Mirror::load() const {
   const auto names = tensor_names();

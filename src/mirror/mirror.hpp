@@ -39,13 +39,10 @@ struct Inputs {
 };
 
 // Level 2: a base tensor as the model's file has it. The values' mean and rms are taken in double.
-// memory_digest: SHA-256 of the values as float32 in the file's order, what another stack's memory must hold
-// (/load/memory).
 struct LoadedTensor {
   std::string name, digest, dtype;  // SHA-256 of its bytes in the file; "F32", "BF16" or "F16"
   std::vector<std::int64_t> shape;
   double mean, rms;
-  std::string memory_digest;
 };
 
 // Level 3: a rendered sample.
@@ -136,6 +133,9 @@ class Mirror {
   std::vector<LoadedTensor> load() const;
   std::vector<std::string> tensor_names() const;
   LoadedTensor load(const std::string& name) const;
+  // SHA-256 of a tensor's values as float32 in the file's order: what another stack's memory must hold
+  // (/load/memory).
+  std::string memory_digest(const std::string& name) const;
   std::string model_digest() const;  // the spec's, of the model's folder
 
   // -- Order and schedule --

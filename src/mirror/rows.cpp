@@ -50,8 +50,7 @@ Turn read_message(const json& message) {
   if (turn.role != "system" && turn.role != "user" && turn.role != "assistant")
     throw std::invalid_argument(cat("the role `", turn.role, "` is not supported"));
   if (has(message, "reasoning_content") && !message["reasoning_content"].is_null()) {
-    if (turn.role != "assistant")
-      throw std::invalid_argument(cat("reasoning of the role `", turn.role, "`"));
+    if (turn.role != "assistant") throw std::invalid_argument(cat("reasoning of the role `", turn.role, "`"));
     turn.reasoning = text_of(message, "reasoning_content");
   }
   return turn;

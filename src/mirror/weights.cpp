@@ -155,28 +155,49 @@ std::vector<std::string> Weights::names() const {
   return names;
 }
 
-LoadedTensor Weights::describe(const std::string& name) const {
+const StoredTensor& Weights::stored(const std::string& name) const {
   const auto found = used_.find(name);
   check(found != used_.end(), "no tensor ", name);
-  const StoredTensor& tensor = *found->second;
+  return *found->second;
+}
+
+namespace {
+
+// The values of a tensor, a piece at a time.
+template <class Visit>
+void visit_values(const StoredTensor& tensor, Visit&& visit) {
   constexpr std::int64_t kChunk = 1 << 16;
   std::vector<double> values(static_cast<std::size_t>(kChunk));
-  std::vector<float> floats;
-  Sha256 memory;
-  double sum = 0, squares = 0;
   const std::int64_t n = tensor.elements();
   for (std::int64_t first = 0; first < n; first += kChunk) {
     const std::int64_t count = std::min(kChunk, n - first);
     tensor.widen(first, count, values.data());
-    const Eigen::Map<const Column> chunk(values.data(), count);
-    sum += chunk.sum();
-    squares += chunk.squaredNorm();
-    floats.assign(chunk.begin(), chunk.end());  // exact: the file's dtype is no wider
-    memory.update(std::span<const float>(floats));
+    visit(Eigen::Map<const Column>(values.data(), count));
   }
-  const double count = static_cast<double>(n);
+}
+
+}  // namespace
+
+LoadedTensor Weights::describe(const std::string& name) const {
+  const StoredTensor& tensor = stored(name);
+  double sum = 0, squares = 0;
+  visit_values(tensor, [&](const auto& values) {
+    sum += values.sum();
+    squares += values.squaredNorm();
+  });
+  const auto count = static_cast<double>(tensor.elements());
   return {name,        Sha256().update(tensor.bytes).hex(), tensor.dtype, tensor.shape,
-          sum / count, std::sqrt(squares / count),          memory.hex()};
+          sum / count, std::sqrt(squares / count)};
+}
+
+std::string Weights::memory_digest(const std::string& name) const {
+  Sha256 digest;
+  std::vector<float> floats;
+  visit_values(stored(name), [&](const auto& values) {
+    floats.assign(values.begin(), values.end());  // exact: the file's dtype is no wider
+    digest.update(std::span<const float>(floats));
+  });
+  return digest.hex();
 }
 
 }  // namespace tandem::mirror

@@ -53,8 +53,10 @@ class Weights {
 
   std::vector<std::string> names() const;
   LoadedTensor describe(const std::string& name) const;
+  std::string memory_digest(const std::string& name) const;
 
  private:
+  const StoredTensor& stored(const std::string& name) const;
   void open(const std::filesystem::path& folder);
   const StoredTensor& take(const std::string& name, std::vector<std::int64_t> shape);
   Row take_row(const std::string& name, std::int64_t n);

@@ -5,9 +5,14 @@
 
 namespace tandem {
 
+std::vector<std::string> ModelAndAdapter::warnings() const {
+  std::vector<std::string> all = model.weights.warnings();
+  if (adapter && !adapter->config.warning.empty()) all.push_back(adapter->config.warning);
+  return all;
+}
+
 void ModelAndAdapter::report(std::ostream& log) const {
-  for (const std::string& warning : model.weights.warnings()) log << "warning: " << warning << '\n';
-  if (adapter && !adapter->config.warning.empty()) log << "warning: " << adapter->config.warning << '\n';
+  for (const std::string& warning : warnings()) log << "warning: " << warning << '\n';
   if (adapter) log << "adapter: " << adapter->text() << '\n';
 }
 

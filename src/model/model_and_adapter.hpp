@@ -21,7 +21,9 @@ struct ModelAndAdapter {
   std::span<const float> values() const {
     return adapter ? std::span<const float>(adapter->values) : std::span<const float>();
   }
-  // The weights' and the adapter's warnings, and a line that says how many of the adapter's modules are
+  // The weights' and the adapter's.
+  std::vector<std::string> warnings() const;
+  // The warnings, and a line that says how many of the adapter's modules are
   // active.
   void report(std::ostream& log) const;
 };

@@ -93,8 +93,8 @@ std::string canonical_text(const Execution& execution) {
   return joined(std::move(lines));
 }
 
-std::map<std::string, std::string> canonical_values(const std::string& text) {
-  std::map<std::string, std::string> values;
+CanonicalValues canonical_values(const std::string& text) {
+  CanonicalValues values;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t equals = line.find(" = ");
@@ -105,6 +105,29 @@ std::map<std::string, std::string> canonical_values(const std::string& text) {
     values[line.substr(0, equals)] = value;
   }
   return values;
+}
+
+namespace {
+
+template <class Number>
+std::optional<Number> number_of(const CanonicalValues& values, const char* key) {
+  const auto found = values.find(key);
+  if (found == values.end()) return std::nullopt;
+  Number value = 0;
+  const char* const end = found->second.data() + found->second.size();
+  const auto [last, error] = std::from_chars(found->second.data(), end, value);
+  if (error != std::errc() || last != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> integer_of(const CanonicalValues& values, const char* key) {
+  return number_of<std::int64_t>(values, key);
+}
+
+std::optional<double> real_of(const CanonicalValues& values, const char* key) {
+  return number_of<double>(values, key);
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,7 +104,11 @@ std::string canonical_text(const Execution& execution);
 
 // The values of a canonical text by key, also of one that another version or stack wrote: strings without
 // their quotes. Lines that are none of it are passed over.
-std::map<std::string, std::string> canonical_values(const std::string& text);
+using CanonicalValues = std::map<std::string, std::string>;
+CanonicalValues canonical_values(const std::string& text);
+// A number among them; nullopt where the key is not there or its value is none.
+std::optional<std::int64_t> integer_of(const CanonicalValues& values, const char* key);
+std::optional<double> real_of(const CanonicalValues& values, const char* key);
 
 // A real as Python's repr writes it: 0.0002, 1.0, 2e-05.
 std::string python_repr(double value);

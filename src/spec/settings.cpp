@@ -16,6 +16,8 @@ namespace tandem {
 
 namespace {
 
+constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBlank = " \t\r";
@@ -107,8 +109,6 @@ Settings parse_config(std::string_view text, const std::string& file_name, const
   return settings;
 }
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
-
 Settings read_config_file(const fs::path& file) {
   std::error_code error;
   std::ifstream in;
@@ -125,8 +125,7 @@ Settings read_config_file(const fs::path& file) {
   if (in.bad()) throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be read"));
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (text.size() > kMaxConfigBytes)
-    throw Error(ErrorKind::kInput,
-                cat(file.string(), ": is longer than 1 MiB; is it a configuration file?"));
+    throw Error(ErrorKind::kInput, cat(file.string(), ": is longer than 1 MiB; is it a configuration file?"));
   return parse_config(text, file.string(), file.parent_path());
 }
 

@@ -185,6 +185,7 @@ bool Auditor::adapter_matters(Trainer& trainer) const {
   constexpr std::string_view kA = ".lora_A.weight";
   const auto norms = trainer.ba_norms();
   for (std::size_t i = 0; i < norms.size(); ++i) {
+    if (norms[i] == 0.0) continue;  // of all, before the first update
     const std::string& a = trainer.lora().tensors()[2 * i].name;
     const std::string weight = cat(std::string_view(a).substr(0, a.size() - kA.size()), ".weight");
     for (std::size_t w = 0; w < weights_.n_tensors(); ++w) {
@@ -222,10 +223,11 @@ bool Auditor::exchange(double wait_s) {
     });
   }
   if (size.stop != 0)
-    throw AgreedError(ErrorKind::kDisagreement,
-                      "the mirror disagrees: the last warning says with what; the state of an update that it names "
-                      "is in native.snapshots (tandem audit replays it)",
-                      0);
+    throw AgreedError(
+        ErrorKind::kDisagreement,
+        "the mirror disagrees: the last warning says with what; the state of an update that it names "
+        "is in native.snapshots (tandem audit replays it)",
+        0);
   return size.done != 0;
 }
 

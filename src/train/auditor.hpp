@@ -40,8 +40,8 @@ class Auditor {
   // Of an evaluation: the nll sums with the adapter and, at the beginning, without it. Equal to the bit while
   // the adapter is too large for rounding to hide it, they say that the adapter took no part: EXACT.
   void after_evaluation(std::int64_t t, double nll_sum, double nll_sum_off, Trainer& trainer);
-  // After update `last`: the mirror ends its work; what it still has to say is recorded. Throws AgreedError(kDisagreement) where a
-  // mismatch ends the run, as after_step does.
+  // After update `last`: the mirror ends its work; what it still has to say is recorded. Throws
+  // AgreedError(kDisagreement) where a mismatch ends the run, as after_step does.
   void finish(std::int64_t last);
   // After an error: what has come is kept.
   void save_after_failure() noexcept;

@@ -129,8 +129,10 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
 
   const RunFolder folder{config.run.out};
   const RunInputs inputs = agree(comm, [&] {
-    check_inputs_apart(folder, config.spec);
-    if (comm.rank() == 0) check_run_folder(folder, config.run.overwrite);
+    if (comm.rank() == 0) {
+      check_inputs_apart(folder, config.spec);
+      check_run_folder(folder, config.run.overwrite);
+    }
     digest_inputs(config.spec);
     RunInputs loaded =
         load_inputs(config.spec, {.threads = placement.share.threads,

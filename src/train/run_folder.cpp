@@ -12,6 +12,7 @@
 
 #include "io/publish.hpp"
 #include "src/base/error.hpp"
+#include "src/base/paths.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -78,17 +79,16 @@ void check_run_folder(const RunFolder& folder, bool overwrite) {
 }
 
 void check_inputs_apart(const RunFolder& folder, const RunSpec& spec) {
-  std::error_code error;
-  const fs::path run = fs::weakly_canonical(folder.path, error);
   for (const auto& [key, input] : {std::pair{"model.path", &spec.model},
                                    {"data.train", &spec.train},
                                    {"data.held_out", &spec.held_out},
                                    {"lora.init", &spec.lora_init}}) {
     if (!input->given()) continue;
-    const fs::path within = fs::weakly_canonical(input->path, error).lexically_relative(run);
+    const fs::path within = path_inside(input->path, folder.path);
     if (within.empty() || !is_ours(*within.begin())) continue;
-    throw Error(ErrorKind::kUsage, cat(key, ": ", input->path, " lies in run.out, where this run would replace it; ",
-                                       "copy it elsewhere or choose another run.out"));
+    throw Error(ErrorKind::kUsage,
+                cat(key, ": ", input->path, " lies in run.out, where this run would replace it; ",
+                    "copy it elsewhere or choose another run.out"));
   }
 }
 

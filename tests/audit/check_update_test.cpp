@@ -88,16 +88,16 @@ TEST_F(CheckUpdate, PassesWhatIsOnlyRounded) {
 // A = B = 0: nothing can be learnt, and the two stacks agree on that.
 TEST_F(CheckUpdate, AgreesOnGradientsThatAreZero) {
   UpdateJob job = good_update(mirror_, state_, 1);
-  for (FlatTensors* flat : {&job.adapter, &job.m, &job.v, &job.gradient, &job.adapter_after, &job.m_after,
-                            &job.v_after})
+  for (FlatTensors* flat :
+       {&job.adapter, &job.m, &job.v, &job.gradient, &job.adapter_after, &job.m_after, &job.v_after})
     std::fill(flat->begin(), flat->end(), 0.0f);
   job.step = 2, job.steps_before = 1;
   job.sample_ids = mirror_.batch(2);
   job.sample_digests.clear();
   job.lr = mirror_.lr(2);
   job.norm = 0.0, job.clip = mirror_.clip_factor(0.0);
-  const mirror::BatchGradient exact = mirror_.gradient(
-      mirror::Tensors(mirror_.initial().m), job.sample_ids, 2);
+  const mirror::BatchGradient exact =
+      mirror_.gradient(mirror::Tensors(mirror_.initial().m), job.sample_ids, 2);
   job.n_targets = exact.n_scored;
   job.loss = exact.nll_sum / static_cast<double>(exact.n_scored);
   const AuditOutcome outcome = check_update(mirror_, job, thresholds_);

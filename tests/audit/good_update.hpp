@@ -67,7 +67,7 @@ inline UpdateJob good_update(const mirror::Mirror& mirror, mirror::AdapterState&
   job.adapter_after = flat(state.adapter), job.m_after = flat(state.m), job.v_after = flat(state.v);
   job.config = mirror.config_echo();
   const std::string first = mirror.tensor_names().front();
-  job.base_tensor = {0, first, mirror.load(first).memory_digest};
+  job.base_tensor = {0, first, mirror.memory_digest(first)};
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "src/base/clock.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "tests/audit/good_update.hpp"
@@ -21,10 +22,6 @@ MirrorOptions options_of(const mirror::Inputs& inputs) {
   options.audits = true;
   options.every = 1;
   return options;
-}
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // All messages from now until the thread has nothing left to do.
@@ -145,7 +142,7 @@ TEST_F(MirrorThreads, LookAtTheBaseWeightsInMemory) {
   BaseWeights good{0, {}};
   for (const std::string& name : mirror_.tensor_names())
     good.tensors.push_back(
-        {static_cast<std::int64_t>(good.tensors.size()), name, mirror_.load(name).memory_digest});
+        {static_cast<std::int64_t>(good.tensors.size()), name, mirror_.memory_digest(name)});
   BaseWeights wrong = good;
   wrong.step = 1;
   for (const std::size_t i : {2, 5}) wrong.tensors[i].digest[7] ^= 1;
@@ -174,8 +171,8 @@ TEST_F(MirrorThreads, LookAtTheBaseWeightsInMemory) {
     ASSERT_EQ(audits.size(), 2u);
     EXPECT_EQ(audits[0].at("verdict"), static_cast<int>(Verdict::kPass));
     EXPECT_EQ(audits[1].at("verdict"), static_cast<int>(Verdict::kExact));
-    EXPECT_EQ(audits[1].at("note"),
-              cat("base tensor ", wrong.tensors[2].name, " in memory is not the model's (and 1 more tensors)"));
+    EXPECT_EQ(audits[1].at("note"), cat("base tensor ", wrong.tensors[2].name,
+                                        " in memory is not the model's (and 1 more tensors)"));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "kernels/rms_norm.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/swiglu.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/random.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/model/transformer.hpp"
@@ -25,10 +26,6 @@
 
 namespace tandem {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double seconds_of(const std::function<void()>& work) {
   const double start = now_s();

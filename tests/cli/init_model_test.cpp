@@ -12,6 +12,7 @@
 #include "src/cli/model_shape.hpp"
 #include "src/model/config.hpp"
 #include "tests/support/data.hpp"
+#include "tests/support/expect_says.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace tandem {
@@ -38,12 +39,6 @@ std::string refusal(const InitModelOptions& options, ErrorKind kind) {
   ADD_FAILURE() << "no error";
   return "";
 }
-
-#define EXPECT_SAYS(text, part)                                     \
-  do {                                                              \
-    const std::string text_ = (text);                               \
-    EXPECT_NE(text_.find(part), text_.npos) << '"' << text_ << '"'; \
-  } while (false)
 
 TEST(InitModel, TinyIsAWholeFolderThatTheModelCodeReads) {
   TempFolder folder;

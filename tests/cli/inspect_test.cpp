@@ -9,6 +9,7 @@
 #include "src/base/sha256.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "tests/support/data.hpp"
+#include "tests/support/expect_says.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace tandem {
@@ -77,12 +78,6 @@ std::string refusal(const std::filesystem::path& path) {
   ADD_FAILURE() << "no error for " << path;
   return "";
 }
-
-#define EXPECT_SAYS(text, part)                                     \
-  do {                                                              \
-    const std::string text_ = (text);                               \
-    EXPECT_NE(text_.find(part), text_.npos) << '"' << text_ << '"'; \
-  } while (false)
 
 TEST(Inspect, TellsPeopleHowTheRunWent) {
   TempFolder folder;

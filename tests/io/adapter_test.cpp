@@ -9,6 +9,7 @@
 #include "src/base/error.hpp"
 #include "tests/support/data.hpp"
 #include "tests/support/edit_tensors.hpp"
+#include "tests/support/expect_says.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace tandem {
@@ -35,12 +36,6 @@ std::string refusal(const std::filesystem::path& folder, std::span<const Adapter
   }
   return "";
 }
-
-#define EXPECT_SAYS(text, part)                                     \
-  do {                                                              \
-    const std::string text_ = (text);                               \
-    EXPECT_NE(text_.find(part), text_.npos) << '"' << text_ << '"'; \
-  } while (false)
 
 // The same tensors under other keys.
 void write_weights(const std::filesystem::path& folder, const Example& example,

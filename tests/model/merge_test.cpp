@@ -12,6 +12,7 @@
 #include "src/base/text.hpp"
 #include "src/model/loaded_model.hpp"
 #include "tests/support/edit_tensors.hpp"
+#include "tests/support/expect_says.hpp"
 #include "tests/support/tiny_adapter.hpp"
 #include "tests/support/tiny_model.hpp"
 
@@ -198,12 +199,6 @@ std::string refusal_of(Work work) {
   }
   return "";
 }
-
-#define EXPECT_SAYS(text, part)                                     \
-  do {                                                              \
-    const std::string text_ = (text);                               \
-    EXPECT_NE(text_.find(part), text_.npos) << '"' << text_ << '"'; \
-  } while (false)
 
 TEST(Merge, RefusesASumThatOverflows) {
   MergeCase merge_case("qwen3", {"down"}, 1e4);

@@ -261,5 +261,13 @@ TEST(CanonicalText, IsReadBackByKey) {
   EXPECT_EQ(canonical_values(canonical_text(execution)).at("precision"), "f32");
 }
 
+TEST(Canonical, NumbersAreReadWholeOrNotAtAll) {
+  const auto values = canonical_values("a = 12\nb = 1e-08\nc = \"word\"\nd = 12x\n");
+  EXPECT_EQ(integer_of(values, "a"), 12);
+  EXPECT_EQ(real_of(values, "b"), 1e-8);
+  for (const char* key : {"b", "c", "d", "e"}) EXPECT_EQ(integer_of(values, key), std::nullopt) << key;
+  for (const char* key : {"c", "d", "e"}) EXPECT_EQ(real_of(values, key), std::nullopt) << key;
+}
+
 }  // namespace
 }  // namespace tandem

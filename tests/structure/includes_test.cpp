@@ -34,11 +34,11 @@ const std::map<std::string, Folders>& allowed_folders() {
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
         "src/train"}},
       {"src/cli",
-       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/compare",
-        "src/train", "src/cli"}},
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
+        "src/compare", "src/train", "src/cli"}},
       {"tests",
-       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/compare",
-        "src/train", "src/cli", "tests"}},
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
+        "src/compare", "src/train", "src/cli", "tests"}},
   };
   return table;
 }
