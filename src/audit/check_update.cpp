@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "src/audit/tensor_floors.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/tensor_difference.hpp"
 #include "src/base/text.hpp"

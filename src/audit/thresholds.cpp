@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "io/publish.hpp"
-#include "src/audit/tensor_floors.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/tensor_difference.hpp"

@@ -1,8 +1,11 @@
-// Two numbers that say how a tensor differs from its reference (DESIGN, "Observations").
+// How a tensor differs from its reference, in two numbers (DESIGN, "Observations"), and the floor without
+// which the relative error of a next-to-zero gradient would mean nothing.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace tandem {
@@ -35,5 +38,37 @@ TensorDifference tensor_difference(const Values& found, const std::vector<double
   if (square > 0.0) result.projection = product / square;
   return result;
 }
+
+// A tensor whose gradient is nearly zero beside its kind's (A or B) has no meaningful relative error of its
+// own: 1e-3 of the median norm of its kind is added to its norm.
+class TensorFloors {
+ public:
+  // The tensors that `reference` holds: their names, or what has a name.
+  template <class Tensors>
+  TensorFloors(const Tensors& tensors, const std::vector<std::vector<double>>& reference) {
+    std::vector<double> norms[2];
+    std::size_t p = 0;
+    for (const auto& tensor : tensors) {
+      double square = 0.0;
+      for (const double x : reference[p++]) square += x * x;
+      kind_.push_back(name_of(tensor).ends_with(".lora_B.weight"));
+      norms[kind_.back()].push_back(std::sqrt(square));
+    }
+    for (int kind = 0; kind < 2; ++kind) {
+      if (norms[kind].empty()) continue;
+      const auto middle = norms[kind].begin() + static_cast<std::ptrdiff_t>(norms[kind].size() / 2);
+      std::nth_element(norms[kind].begin(), middle, norms[kind].end());
+      floor_[kind] = 1e-3 * *middle;
+    }
+  }
+  double of(std::size_t p) const { return floor_[kind_[p]]; }
+
+ private:
+  static const std::string& name_of(const std::string& name) { return name; }
+  static const std::string& name_of(const auto& tensor) { return tensor.name; }
+
+  std::vector<std::size_t> kind_;
+  double floor_[2] = {0.0, 0.0};
+};
 
 }  // namespace tandem
