@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "io/contained.hpp"
 #include "io/trajectory_reader.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
@@ -171,7 +172,14 @@ void memory(const Load& a, const Load& b, Observations& out) {
 // The first token that differs, where both files hold the samples.
 std::string first_token(const Trajectory& a, const Trajectory& b, std::int64_t sample) {
   try {
-    const auto x = read_rendered_sample(a.path, sample), y = read_rendered_sample(b.path, sample);
+    const auto read = [&](const Trajectory& t) {
+      run_contained(t.path, [&] {
+        read_rendered_sample(t.path, sample);
+        return std::string();
+      });
+      return read_rendered_sample(t.path, sample);
+    };
+    const auto x = read(a), y = read(b);
     if (!x || !y)
       return "the files do not hold the token ids (`tandem render --digest --with-ids` writes them)";
     const std::size_t n = std::max(x->ids.size(), y->ids.size());

@@ -32,7 +32,8 @@ ordered_json to_json(const Observation& o) {
     json["numbers"] = {{"unit", o.unit},
                        {"largest", number(o.largest)},
                        {"seen_from", number(o.finest)},
-                       {"seen_to", number(o.coarsest)}};
+                       {"seen_to", number(o.coarsest)},
+                       {"of_limit", number(o.nearest)}};
   return json;
 }
 

@@ -71,18 +71,26 @@ double median_spread(const std::vector<Series>& replicates) {
   return quantile(all, 0.5);
 }
 
-void require_replicate(const Trajectory& a, const Trajectory& c) {
+// Why c is of another stack than a; "" where it is of the same.
+std::string other_stack(const Trajectory& a, const Trajectory& c) {
   const Run first(a), other(c);
+  if (a.stack != c.stack) return cat("stack ", c.stack, ", not ", a.stack);
+  for (const char* fact : {"arithmetic", "orchestration", "runtime"})
+    if (first.of(fact) != other.of(fact)) return cat("other ", fact);
+  const auto x = first.execution.find("precision"), y = other.execution.find("precision");
+  if (x != first.execution.end() && y != other.execution.end() && x->second != y->second)
+    return cat("precision ", y->second);
+  return "";
+}
+
+bool same_stack(const Trajectory& a, const Trajectory& b) { return other_stack(a, b).empty(); }
+
+void require_replicate(const Trajectory& a, const Trajectory& c) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::kInput, cat(c.path.string(), ": is no replicate of ", a.path.string(), ": ", why));
   };
   if (a.spec_text != c.spec_text) refuse("another spec");
-  if (a.stack != c.stack) refuse(cat("stack ", c.stack, ", not ", a.stack));
-  for (const char* fact : {"arithmetic", "orchestration", "runtime"})
-    if (first.of(fact) != other.of(fact)) refuse(cat("other ", fact));
-  const auto x = first.execution.find("precision"), y = other.execution.find("precision");
-  if (x != first.execution.end() && y != other.execution.end() && x->second != y->second)
-    refuse(cat("precision ", y->second));
+  if (const std::string why = other_stack(a, c); !why.empty()) refuse(why);
   const auto steps = [](const Trajectory& t) {
     return t.updates ? t.updates->step : std::vector<std::int64_t>();
   };
@@ -94,27 +102,49 @@ void require_replicate(const Trajectory& a, const Trajectory& c) {
 
 using Column = std::function<const Series*(const Trajectory&)>;
 
-// Root mean square of what parts two stacks' tokens before any update.
-double token_distance(const Trajectory& a, const Trajectory& b) {
-  if (!a.probe || !b.probe || a.probe->rows == 0 || b.probe->rows == 0) return kNone;
-  const auto k = static_cast<std::size_t>(a.probe->tokens.size());
-  if (a.probe->nll.size() < k || b.probe->nll.size() < k || k == 0) return kNone;
+constexpr std::size_t kStart = 5;  // updates in which differences have hardly grown
+
+// Root mean square of the relative differences of gradient norms in updates [begin, end).
+double norm_distance(const Trajectory& a, const Trajectory& b, std::size_t begin, std::size_t end) {
+  if (!a.updates || !b.updates) return kNone;
+  const Series &x = a.updates->grad_norm, &y = b.updates->grad_norm;
   double square = 0.0;
-  for (std::size_t i = 0; i < k; ++i) square += std::pow(a.probe->nll[i] - b.probe->nll[i], 2);
-  return std::sqrt(square / static_cast<double>(k));
+  for (std::size_t t = begin; t < end; ++t) {
+    if (t >= x.size() || t >= y.size()) return kNone;
+    square += std::pow((x[t] - y[t]) / y[t], 2);
+  }
+  return std::sqrt(square / static_cast<double>(end - begin));
 }
 
-// How many times as far B starts from A's replicates as they from one another; NaN: not known.
-double start_scale(const Trajectory& b, const std::vector<const Trajectory*>& replicates) {
-  Series own, others;
-  for (std::size_t i = 0; i < replicates.size(); ++i) {
-    others.push_back(token_distance(b, *replicates[i]));
+// Of all pairs of replicates, the median.
+double replicate_distance(const std::vector<const Trajectory*>& replicates, std::size_t begin,
+                          std::size_t end) {
+  Series all;
+  for (std::size_t i = 0; i < replicates.size(); ++i)
     for (std::size_t j = i + 1; j < replicates.size(); ++j)
-      own.push_back(token_distance(*replicates[i], *replicates[j]));
-  }
-  const double between = quantile(own, 0.5);
+      all.push_back(norm_distance(*replicates[i], *replicates[j], begin, end));
+  return quantile(all, 0.5);
+}
+
+// Updates in which differences between replicates grow e-fold: from when they have grown tenfold; all of them
+// where they never do.
+double growth_time(const std::vector<const Trajectory*>& replicates, double start, std::size_t updates) {
+  for (std::size_t t = kStart; t + kStart <= updates; ++t)
+    if (replicate_distance(replicates, t, t + kStart) > 10 * start)
+      return static_cast<double>(t) / std::log(10.0);
+  return static_cast<double>(updates);
+}
+
+// How many times as large B's rounding is as what parts replicates; NaN: not known. Their first updates tell
+// how far each starts from the others. And rounding of one kind is the same in every update: it adds up in
+// one direction for as long as growth does not outrun it, where that of replicates adds up at random.
+double rounding_scale(const Trajectory& b, const std::vector<const Trajectory*>& replicates) {
+  Series others;
+  for (const Trajectory* r : replicates) others.push_back(norm_distance(b, *r, 0, kStart));
+  const double between = replicate_distance(replicates, 0, kStart);
   const double scale = quantile(others, 0.5) / between;
-  return std::isfinite(scale) ? std::fmax(1.0, scale) : kNone;
+  if (!std::isfinite(scale)) return kNone;
+  return std::fmax(1.0, scale) * std::sqrt(growth_time(replicates, between, b.updates->grad_norm.size()));
 }
 
 void judge(const std::string& name, Step step, std::span<const std::int64_t> steps, const Series& candidate,
@@ -129,9 +159,9 @@ void judge(const std::string& name, Step step, std::span<const std::int64_t> ste
   check.within(found->statistic, found->limit, steps[found->at],
                [&] { return cat("update ", steps[found->at]); });
   check.say(cat(counted(replicates.size(), "replicate"), found->by_rank ? ", by rank" : ", Student's t",
-                ", false alarms at most ", short_number(100 * found->false_alarms), " %, B's start ",
-                short_number(scale), " times theirs, a shift is seen from ", short_number(100 * found->seen),
-                " %"));
+                ", false alarms at most ", short_number(100 * found->false_alarms),
+                " %, B's rounding taken as ", short_number(scale), " times theirs, a shift is seen from ",
+                short_number(100 * found->seen), " %"));
   out.push_back(check.result());
 }
 
@@ -193,9 +223,10 @@ void check_replicates(std::span<const Trajectory> all, Observations& out) {
   if (replicates.size() < kFewestReplicates)
     return refuse(cat(replicates.size(), " different replicates: ", kFewestReplicates, " are the least, ",
                       kRankReplicates, " judge by rank alone"));
-  const double scale = start_scale(all[1], replicates);
+  const double scale = same_stack(all[0], all[1]) ? 1.0 : rounding_scale(all[1], replicates);
   if (std::isnan(scale))
-    return refuse("how far they start apart is not known: a file has no /probe, or replicates start alike");
+    return refuse(
+        "how far they start apart is not known: fewer than 5 updates, or replicates that start alike");
 
   struct Judged {
     const char* name;

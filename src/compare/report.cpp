@@ -51,6 +51,7 @@ Check::Check(Stage stage, Step step, std::string name, Outcome kind, std::string
 void Check::note(double difference, double limit) {
   ++out_.checked;
   if (!(difference <= out_.largest)) out_.largest = difference;
+  out_.nearest = std::fmax(out_.nearest, difference == 0.0 ? 0.0 : difference / limit);
   if (!(limit >= out_.finest)) out_.finest = limit;
   if (!(limit <= out_.coarsest)) out_.coarsest = limit;
 }

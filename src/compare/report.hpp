@@ -44,7 +44,8 @@ struct Observation {
   // Of numbers: the largest difference in units of its own limit's unit, and what a PASS would have seen: the
   // least and the largest limit. NaN: exact, any difference is seen.
   double largest, finest, coarsest;
-  std::string unit;  // of these three: "relative", "nat", "ulp"
+  double nearest = 0.0;  // the largest of difference over limit
+  std::string unit;      // of these three: "relative", "nat", "ulp"
   // NOT CHECKED since a file lacks what it should hold: the comparison is no pass then.
   bool missing = false;
 

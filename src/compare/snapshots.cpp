@@ -1,13 +1,22 @@
-// Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference.
+// Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference. A snapshot
+// shows how far apart the states are that its update starts from, so its gradient can be judged however long
+// both have trained, as long as they are still near one another.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
 
+#include "io/contained.hpp"
 #include "io/trajectory_reader.hpp"
 #include "src/base/error.hpp"
 #include "src/base/tensor_difference.hpp"
 #include "src/base/text.hpp"
 #include "src/compare/checks.hpp"
 #include "src/compare/numbers.hpp"
+#include "src/compare/statistics.hpp"
 
 namespace tandem {
 
@@ -16,14 +25,16 @@ namespace {
 constexpr Stage kStage = Stage::kTrajectory;
 constexpr const char* kKeys[] = {"snapshot.every", "snapshot.what"};
 
+using Tensors = std::vector<std::vector<double>>;
 struct Part {
   const char* name;
   Step step;
 };
+// The adapter first: from how far it is apart follows how far the gradient may be.
 constexpr Part kParts[] = {
     {"adapter", Step::kState}, {"m", Step::kState}, {"v", Step::kState}, {"gradient", Step::kGradient}};
 
-// Steps that both files hold a snapshot of, with the files.
+// Updates that both files hold a snapshot of, with the files.
 struct Common {
   std::int64_t step;
   std::filesystem::path a, b;
@@ -36,55 +47,128 @@ std::vector<Common> common_snapshots(const Trajectory& a, const Trajectory& b) {
   return out;
 }
 
-void compare_part(const Pair& pair, const std::vector<Common>& common, const Part& part, Observations& out) {
-  const std::string name = cat("snapshots: ", part.name);
-  const auto& names = pair.a.t.adapter->names;
-  Check check(kStage, part.step, name, pair.same_bits ? Outcome::kExact : Outcome::kBound,
-              pair.same_bits ? "" : "relative (d)");
-  std::int64_t left = 0;
-  double worst = 0.0;
-  std::string where;
-  for (const Common& c : common) {
-    std::vector<std::vector<double>> x, y;
-    try {
-      x = read_snapshot(c.a, part.name, names);
-      y = read_snapshot(c.b, part.name, names);
-    } catch (const Error& error) {
-      out.push_back(not_checked(kStage, part.step, name, error.what(), true));
-      return;
+// What both runs were told to store.
+bool stores(const Run& run, const char* part) {
+  const auto what = run.execution.find("snapshot.what");
+  return what == run.execution.end() ||
+         cat(",", what->second, ",").find(cat(",", part, ",")) != std::string::npos;
+}
+
+double root_mean_square(const Tensors& x, const Tensors& y) {
+  double square = 0.0, n = 0.0;
+  for (std::size_t k = 0; k < x.size() && k < y.size(); ++k)
+    for (std::size_t i = 0; i < x[k].size() && i < y[k].size(); ++i, ++n)
+      square += (x[k][i] - y[k][i]) * (x[k][i] - y[k][i]);
+  return n > 0.0 ? std::sqrt(square / n) : 0.0;
+}
+
+class Snapshots {
+ public:
+  explicit Snapshots(const Pair& pair) : pair_(pair), names_(pair.a.t.adapter->names) {}
+
+  void compare(const Common& c) {
+    double apart = std::numeric_limits<double>::quiet_NaN();
+    for (std::size_t p = 0; p < std::size(kParts); ++p) {
+      Found& found = found_[p];
+      if (!found.error.empty() || !stores(pair_.a, kParts[p].name) || !stores(pair_.b, kParts[p].name))
+        continue;
+      try {
+        const Tensors x = read(c.a, kParts[p].name), y = read(c.b, kParts[p].name);
+        if (p == 0) apart = root_mean_square(x, y);
+        tensors(c.step, p, x, y, apart);
+      } catch (const Error& error) {
+        found.error = error.what();
+      }
     }
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      const auto place = [&] { return cat("update ", c.step, ", ", names[k]); };
+  }
+
+  void add_to(Observations& out) const {
+    for (std::size_t p = 0; p < std::size(kParts); ++p) {
+      const Found& found = found_[p];
+      const std::string name = cat("snapshots: ", kParts[p].name);
+      const std::string said =
+          found.where.empty() ? "" : cat("largest d = ", short_number(found.worst), " at ", found.where);
+      if (!found.error.empty()) {
+        out.push_back(not_checked(kStage, kParts[p].step, name, found.error, true));
+      } else if (found.check.checked() + found.left == 0) {
+        out.push_back(not_checked(kStage, kParts[p].step, name, "snapshot.what of a run is without it"));
+      } else if (found.check.checked() > 0) {
+        Check check = found.check;
+        check.say(said);
+        out.push_back(check.result());
+      }
+      if (found.left > 0)
+        out.push_back(not_checked(kStage, kParts[p].step,
+                                  cat(name, found.check.checked() > 0 ? ", later" : ""),
+                                  cat(kGrown, said.empty() ? "" : "; ", said)));
+    }
+  }
+
+ private:
+  struct Found {
+    Check check;
+    std::int64_t left = 0;  // tensors that were not judged
+    double worst = 0.0;     // d
+    std::string where = {}, error = {};
+  };
+  Found empty(const Part& part) const {
+    return {Check(kStage, part.step, cat("snapshots: ", part.name),
+                  pair_.same_bits ? Outcome::kExact : Outcome::kBound,
+                  pair_.same_bits ? "" : "relative (d)")};
+  }
+
+  // Files of unknown origin: what crashes HDF5 does so in a child first.
+  Tensors read(const std::filesystem::path& file, const char* part) const {
+    run_contained(file, [&] {
+      read_snapshot(file, part, names_);
+      return std::string();
+    });
+    return read_snapshot(file, part, names_);
+  }
+
+  // apart: of the adapters that the update starts from.
+  void tensors(std::int64_t step, std::size_t p, const Tensors& x, const Tensors& y, double apart) {
+    Found& found = found_[p];
+    const bool gradient = kParts[p].step == Step::kGradient;
+    const double limit =
+        gradient && pair_.rounding ? pair_.rounding->gradient_from(apart, lr_of(step)) : std::nan("");
+    const TensorFloors floors(names_, y);
+    for (std::size_t k = 0; k < names_.size(); ++k) {
+      const auto place = [&] { return cat("update ", step, ", ", names_[k]); };
       if (x[k].size() != y[k].size()) {
-        check.equal(false, c.step, [&] {
+        found.check.equal(false, step, [&] {
           return cat(place(), ": ", x[k].size(), " elements in A, ", y[k].size(), " in B");
         });
         continue;
       }
-      const TensorDifference found = tensor_difference(x[k], y[k], 0.0);
-      const double d = found.relative_error, s = found.projection;
-      if (!(d <= worst)) worst = d, where = cat(place(), " (s = ", s, ")");
+      const TensorDifference difference = tensor_difference(x[k], y[k], gradient ? floors.of(k) : 0.0);
+      const double d = difference.relative_error, s = difference.projection;
+      if (!(d <= found.worst)) found.worst = d, found.where = cat(place(), " (s = ", s, ")");
       const auto with_s = [&] { return cat(place(), ": d = ", short_number(d), ", s = ", s); };
-      if (pair.same_bits)
-        check.equal(std::equal(x[k].begin(), x[k].end(), y[k].begin(), same_number), c.step, with_s);
-      else if (c.step == 1 && part.step == Step::kState)
-        check.within(d, 0.0, c.step,
-                     with_s);  // nothing has been rounded yet: one float32 in every stack
-      else if (c.step == 1 && pair.rounding)
-        check.within(d, pair.rounding->gradient(), c.step, with_s);
+      if (pair_.same_bits)
+        found.check.equal(std::equal(x[k].begin(), x[k].end(), y[k].begin(), same_number), step, with_s);
+      else if (step == 1 && !gradient)
+        found.check.within(d, 0.0, step,
+                           with_s);  // one drawn float32 in every stack, moments of 0
+      else if (!std::isnan(limit))
+        found.check.within(d, limit, step, with_s);
       else
-        ++left;
+        ++found.left;
     }
   }
-  if (check.checked() > 0) {
-    check.say(where.empty() ? "" : cat("largest d at ", where));
-    out.push_back(check.result());
+
+  double lr_of(std::int64_t step) const {
+    if (!pair_.b.t.updates) return 0.0;
+    const auto& u = *pair_.b.t.updates;
+    const auto at = std::find(u.step.begin(), u.step.end(), step);
+    const auto row = static_cast<std::size_t>(at - u.step.begin());
+    return row < u.lr.size() ? u.lr[row] : 0.0;
   }
-  if (left > 0)
-    out.push_back(not_checked(
-        kStage, part.step, cat(name, check.checked() > 0 ? ", later" : ""),
-        cat("rounding may have grown to any size; largest d = ", short_number(worst), " at ", where)));
-}
+
+  const Pair& pair_;
+  const std::vector<std::string>& names_;
+  Found found_[std::size(kParts)] = {empty(kParts[0]), empty(kParts[1]), empty(kParts[2]), empty(kParts[3])};
+};
 
 }  // namespace
 
@@ -105,7 +189,9 @@ void check_snapshots(const Pair& pair, Observations& out) {
                     !b.snapshots.empty(), true, kKeys);
     return;
   }
-  for (const Part& part : kParts) compare_part(pair, common, part, out);
+  Snapshots snapshots(pair);
+  for (const Common& c : common) snapshots.compare(c);
+  snapshots.add_to(out);
 }
 
 }  // namespace tandem

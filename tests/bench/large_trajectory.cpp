@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -159,7 +160,10 @@ class Run {
         held_out_(samples("held_out", options.n_held_out, options.seed)),
         order_(config_.spec.seed_order, options.n_train, config_.spec.batch_global),
         writer_(file, header(), 10.0) {
-    writer_.set_load(base_, R"({"model_type": "qwen3"})");
+    writer_.set_load(
+        base_, cat(R"({"model_type": "qwen3", "hidden_size": )", kHidden, R"(, "intermediate_size": )",
+                   kIntermediate, R"(, "num_attention_heads": )", kQuery / kHeadDim, R"(, "head_dim": )",
+                   kHeadDim, R"(, "num_hidden_layers": )", options.layers, "}"));
     writer_.set_render(train_, held_out_, sha256_hex("template"));
     probe_ = probe_tokens(held_out_, options.probe);
     if (options.probe > 0) writer_.set_probe(probe_, options.layers);
@@ -177,8 +181,6 @@ class Run {
     evaluation(0);
     for (std::int64_t t = 1; t <= options_.updates; ++t) {
       update(t);
-      if (options_.observe_every > 0 && t % options_.observe_every == 0)
-        writer_.append_observed(t, values_.row("tensor_grad_norm", t, n_tensors(), 0.05));
       if (options_.audit_every > 0 && t % options_.audit_every == 0) audit(t);
       if (t % config_.spec.eval_every == 0 || t == options_.updates) evaluation(t);
     }
@@ -199,7 +201,9 @@ class Run {
     header.provenance = {{"arithmetic", options_.stack},
                          {"orchestration", "tandem"},
                          {"runtime", "tandem/cpu"},
-                         {"hosts", "node1"},
+                         {"hosts", cat("node", options_.stack_seed)},
+                         {"start", "2026-01-01T00:00:00Z"},
+                         {"end", "2026-01-01T06:00:00Z"},
                          {"ranks", "2"},
                          {"threads", "1"}};
     header.records_observed = options_.observe_every > 0;
@@ -224,6 +228,11 @@ class Run {
     row.n_samples = static_cast<std::int64_t>(ids.size());
     row.loss = std::abs(values_.around("loss", t, 0, loss_at(t), 0.05));
     row.grad_norm = std::abs(values_.around("grad_norm", t, 0, 0.8, 0.3));
+    if (options_.observe_every > 0 && t % options_.observe_every == 0) {
+      const auto norms = values_.row("tensor_grad_norm", t, n_tensors(), 0.05);
+      row.grad_norm = std::sqrt(std::inner_product(norms.begin(), norms.end(), norms.begin(), 0.0));
+      writer_.append_observed(t, norms);
+    }
     row.clip = clip_factor(row.grad_norm, config_.spec.optim_clip);
     row.lr = learning_rate(config_.spec, t);
     row.checksum = splitmix64(options_.stack_seed + static_cast<std::uint64_t>(t));
@@ -240,7 +249,9 @@ class Run {
     row.nll_sum = values_.around("held_out", t, 0, loss_at(t), 1e-3) * static_cast<double>(row.n_tokens);
     row.loss = row.nll_sum / static_cast<double>(row.n_tokens);
     row.seconds = 60.0;
-    row.adapter_digest = sha256_hex(cat(options_.stack, options_.stack_seed, t));
+    // All stacks start from one adapter.
+    row.adapter_digest =
+        t > 0 ? sha256_hex(cat(options_.stack, options_.stack_seed, t)) : sha256_hex(cat(options_.seed));
     row.host_bytes = 5'000'000'000 + 1'000 * t;
     const std::int64_t k = probe_.size();
     const auto nll = values_.row("probe_nll", t, k, loss_at(t)), logit = values_.row("logit", t, k, 12.0);
@@ -255,9 +266,10 @@ class Run {
     auto absmax = rms;
     for (double& value : absmax) value *= 40.0;
     row.probe = {nll, logit, top_id, top_logit, rms, absmax};
-    const auto ba = values_.row("ba_norm", t, n_tensors() / 2, 1.5);
-    const auto change = t > 0 ? values_.row("update_norm", t, n_tensors(), 0.01)
-                              : std::vector<double>(static_cast<std::size_t>(n_tensors()));
+    const auto after = [&](const char* name, std::int64_t n, double typical) {
+      return t > 0 ? values_.row(name, t, n, typical) : std::vector<double>(static_cast<std::size_t>(n));
+    };
+    const auto ba = after("ba_norm", n_tensors() / 2, 1.5), change = after("update_norm", n_tensors(), 0.01);
     row.norms = {ba, change};
     writer_.append_eval(row);
   }
