@@ -73,19 +73,6 @@ std::string ids_text(std::span<const std::int64_t> ids) {
   return ids.size() > 8 ? text + " ..." : text;
 }
 
-// Keys by which two configurations differ, "" for none. The longest text that the model was made for is no
-// part of what is computed.
-std::string differing_keys(const std::string& native, const std::string& own) {
-  const auto a = nlohmann::json::parse(native, nullptr, false), b = nlohmann::json::parse(own);
-  if (!a.is_object()) return "native's is no JSON object";
-  std::string keys;
-  for (const auto& [key, value] : b.items())
-    if (key != "max_position_embeddings" && (!a.contains(key) || a[key] != value))
-      keys += cat(keys.empty() ? "" : ", ", key, " ", a.value(key, nlohmann::json()).dump(),
-                  ", by the mirror ", value.dump());
-  return keys;
-}
-
 std::span<const std::int64_t> audited_samples(const UpdateJob& job) {
   const std::span<const std::int64_t> all = job.sample_ids;
   if (job.scope == AuditScope::kBatch) return all;
@@ -147,7 +134,7 @@ struct Check {
     // Where every gradient was zero so far, this one is, too.
     if (job.steps_before > 0 && all_zero(job.m) && all_zero(job.v) && !all_zero(job.gradient))
       faults.add(Verdict::kExact, cat("all moments are zero after ", job.steps_before, " optimiser steps"));
-    if (job.step > 1) return;
+    if (job.step > 1 || !job.starts_as_specified) return;
     if (!all_zero(job.m) || !all_zero(job.v))
       faults.add(Verdict::kExact, "moments are not zero before the first update");
     const mirror::AdapterState first = mirror.initial();
@@ -312,13 +299,29 @@ AuditRow AuditOutcome::row() const {
   return row;
 }
 
-std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors) {
+std::string differing_keys(const std::string& native, const std::string& own) {
+  const auto a = nlohmann::json::parse(native, nullptr, false), b = nlohmann::json::parse(own);
+  if (!a.is_object()) return "native's is no JSON object";
+  std::string keys;
+  for (const auto& [key, value] : b.items())
+    if (key != "max_position_embeddings" && (!a.contains(key) || a[key] != value))
+      keys += cat(keys.empty() ? "" : ", ", key, " ", a.value(key, nlohmann::json()).dump(),
+                  ", by the mirror ", value.dump());
+  return keys;
+}
+
+std::string differing_weights(std::span<const BaseTensorInMemory> tensors,
+                              const std::function<std::string(const std::string&)>& memory_digest) {
   std::int64_t differ = 0;
   std::string first;
   for (const BaseTensorInMemory& tensor : tensors)
-    if (mirror.memory_digest(tensor.name) != tensor.digest && differ++ == 0)
+    if (memory_digest(tensor.name) != tensor.digest && differ++ == 0)
       first = cat("base tensor ", tensor.name, " in memory is not the model's");
   return differ > 1 ? cat(first, " (and ", differ - 1, " more tensors)") : first;
+}
+
+std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors) {
+  return differing_weights(tensors, [&](const std::string& name) { return mirror.memory_digest(name); });
 }
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds) {

@@ -61,6 +61,8 @@ struct UpdateJob {
   // False: adapter or moments before this update lack the bits that the update before left; true too where
   // that is not known.
   bool state_kept = true;
+  // False: adapter and moments before update 1 were chosen for a check and are not the spec's.
+  bool starts_as_specified = true;
 
   std::string config;  // the model's configuration as native read it (/load/config); "": not known
 

@@ -70,6 +70,8 @@ std::optional<Rounding> rounding_of_sample(const std::optional<Rounding>& roundi
 
 }  // namespace
 
+using OnToken = std::function<void(const ProbeToken&, double nll)>;
+
 struct Mirror::State {
   explicit State(Inputs given)
       : spec(read_spec(given.spec_text)),
@@ -93,6 +95,10 @@ struct Mirror::State {
     warnings.insert(warnings.end(), renderer.warnings().begin(), renderer.warnings().end());
     probe_tokens = first_scored_tokens(held_out, inputs.probe);
   }
+
+  // Of the first n held-out samples.
+  Evaluation evaluate(std::size_t n, const Tensors* adapter, const std::optional<Rounding>& rounding,
+                      const OnToken& each) const;
 
   void check_update(std::int64_t t) const {
     check(t >= 1 && t <= spec.train_updates, "update ", t, " of ", spec.train_updates);
@@ -252,16 +258,16 @@ std::vector<double> Mirror::update_norms(const Tensors& after, const Tensors& be
 
 double Mirror::clip_factor(double norm) const { return mirror::clip_factor(norm, state_->spec.optim_clip); }
 
-Evaluation Mirror::evaluate(const Tensors* adapter,
-                            const std::function<void(const ProbeToken&, double nll)>& each) const {
-  const State& s = *state_;
-  if (adapter) s.lora.check_shapes(*adapter);
+Evaluation Mirror::State::evaluate(std::size_t n, const Tensors* adapter,
+                                   const std::optional<Rounding>& rounding, const OnToken& each) const {
+  if (adapter) lora.check_shapes(*adapter);
   const auto compute = [&](std::size_t i) {
-    return s.transformer.nll(s.held_out[i].ids, s.held_out[i].scored, {adapter, std::nullopt, std::nullopt});
+    return transformer.nll(held_out[i].ids, held_out[i].scored,
+                           {adapter, std::nullopt, rounding_of_sample(rounding, i)});
   };
   Evaluation sum;
-  in_order(s.inputs.threads, s.held_out.size(), compute, [&](std::size_t i, const Column& nll) {
-    const Sample& sample = s.held_out[i];
+  in_order(inputs.threads, n, compute, [&](std::size_t i, const Column& nll) {
+    const Sample& sample = held_out[i];
     for (std::size_t k = 0; k < sample.scored.size(); ++k) {
       const std::int64_t position = sample.scored[k];
       const double value = nll(static_cast<Index>(k));
@@ -272,6 +278,17 @@ Evaluation Mirror::evaluate(const Tensors* adapter,
     sum.n_tokens += nll.size();
   });
   return sum;
+}
+
+Evaluation Mirror::evaluate(const Tensors* adapter, const OnToken& each) const {
+  return state_->evaluate(state_->held_out.size(), adapter, std::nullopt, each);
+}
+
+Evaluation Mirror::evaluate_first(std::int64_t samples, const Tensors* adapter,
+                                  const std::optional<Rounding>& rounding) const {
+  check(samples >= 0 && samples <= static_cast<std::int64_t>(state_->held_out.size()), "no ", samples,
+        " held-out samples");
+  return state_->evaluate(static_cast<std::size_t>(samples), adapter, rounding, nullptr);
 }
 
 const std::vector<ProbeToken>& Mirror::probe_tokens() const { return state_->probe_tokens; }
@@ -301,9 +318,15 @@ double Mirror::update_flops(std::int64_t t) const {
 }
 
 double Mirror::evaluation_flops() const {
+  return evaluation_flops(static_cast<std::int64_t>(state_->held_out.size()));
+}
+
+double Mirror::evaluation_flops(std::int64_t samples) const {
   double sum = 0;
-  for (const RenderedSample& sample : state_->rendered_held_out)
+  for (std::size_t i = 0; i < static_cast<std::size_t>(samples); ++i) {
+    const RenderedSample& sample = state_->rendered_held_out[i];
     if (sample.n_targets > 0) sum += state_->cost.forward(sample.n_ids, sample.n_targets);
+  }
   return sum;
 }
 

@@ -162,6 +162,9 @@ class Mirror {
   // Over the held-out set in file order. `each`, if given, is called with every scored token in order.
   Evaluation evaluate(const Tensors* adapter,
                       const std::function<void(const ProbeToken&, double nll)>& each = nullptr) const;
+  // Over its first samples only, every operation rounded where that is asked for.
+  Evaluation evaluate_first(std::int64_t samples, const Tensors* adapter,
+                            const std::optional<Rounding>& rounding = std::nullopt) const;
   const std::vector<ProbeToken>& probe_tokens() const;  // [K] the first scored held-out tokens
   Probe probe(const Tensors& adapter) const;
 
@@ -173,6 +176,7 @@ class Mirror {
   double gradient_flops(std::int64_t n_ids, std::int64_t n_scored) const;  // one sample
   double update_flops(std::int64_t t) const;                               // batch(t)
   double evaluation_flops() const;                                         // the held-out set once
+  double evaluation_flops(std::int64_t samples) const;                     // its first samples
   // Measured now: what one thread makes of the first layer and the head on one sample, in those operations a
   // second, with all that is no product. Takes 0.2 s or one such gradient.
   double flops_per_second() const;

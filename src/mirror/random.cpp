@@ -23,7 +23,7 @@ std::uint64_t draw(std::uint64_t seed, std::string_view name, std::uint64_t i) {
   return Draws(seed, name)(i);
 }
 
-double unit(std::uint64_t u) { return std::ldexp(static_cast<double>(u >> 11), -53); }
+double unit(std::uint64_t u) { return static_cast<double>(u >> 11) * 0x1p-53; }
 
 std::vector<double> initial_a(std::uint64_t seed, std::string_view module, std::int64_t rows,
                               std::int64_t columns) {

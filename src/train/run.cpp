@@ -13,6 +13,7 @@
 #include "src/base/text.hpp"
 #include "src/spec/digests.hpp"
 #include "src/train/auditor.hpp"
+#include "src/train/first_adapter.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/inputs.hpp"
 #include "src/train/loop.hpp"
@@ -94,19 +95,6 @@ std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const Ru
   header.provenance = std::move(provenance);
   header.records_observed = config.execution.observe_every > 0;
   return MirrorRecorder::Free{folder.mirror_trajectory(), header, config.run.flush_s};
-}
-
-// Drawn, or the values of the adapter that the run starts from. Returns a warning, or "".
-std::string first_adapter(std::span<float> flat, const LoraLayout& lora, const RunSpec& spec) {
-  if (!spec.lora_init.given()) {
-    lora.initialise(flat, spec.seed_adapter);
-    return {};
-  }
-  try {
-    return lora.load(flat, spec.lora_init.path, adapter_config(spec)).warning;
-  } catch (const Error& error) {
-    throw Error(error.kind(), cat("lora.init: ", error.what()));
-  }
 }
 
 }  // namespace
