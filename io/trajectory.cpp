@@ -223,6 +223,21 @@ void TrajectoryWriter::set_render(const SampleSet& train, const SampleSet& held_
   format::write(state_->file, "render/targets", marks);
 }
 
+void TrajectoryWriter::set_ops(std::span<const OperationRow> operations) {
+  std::vector<std::string> names;
+  std::vector<double> error, bound;
+  for (const OperationRow& operation : operations) {
+    names.push_back(operation.name);
+    error.push_back(operation.error);
+    bound.push_back(operation.bound);
+  }
+  const Id& file = state_->file;
+  hdf5::create_group(file, "ops");
+  format::write(file, "ops/name", names);
+  format::write(file, "ops/error", error);
+  format::write(file, "ops/bound", bound);
+}
+
 void TrajectoryWriter::set_adapter(std::span<const std::string> names,
                                    std::span<const std::pair<std::int64_t, std::int64_t>> shapes) {
   auto& s = *state_;

@@ -56,6 +56,12 @@ struct RenderRow {
 
 RenderRow render_row(const SampleSet& samples, std::int64_t i);
 
+// /ops, level 1: one operation's largest error on seeded inputs, and what it may be.
+struct OperationRow {
+  std::string name;
+  double error = 0.0, bound = 0.0;
+};
+
 struct UpdateRow {
   std::int64_t step = 0;                                   // from 1, each follows the one before
   std::int64_t optimizer_step = 0;                         // steps made so far
@@ -101,6 +107,7 @@ class TrajectoryWriter {
   // The same from the samples; with_ids: their ids and target marks too.
   void set_render(const SampleSet& train, const SampleSet& held_out, std::string_view template_digest,
                   bool with_ids = false);
+  void set_ops(std::span<const OperationRow> operations);
   // Names "<module>.lora_A.weight" ... and [rows, cols], in the order of every per-tensor column.
   void set_adapter(std::span<const std::string> names,
                    std::span<const std::pair<std::int64_t, std::int64_t>> shapes);
