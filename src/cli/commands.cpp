@@ -11,6 +11,7 @@
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/audit_command.hpp"
+#include "src/cli/check_command.hpp"
 #include "src/cli/compare_command.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
@@ -117,6 +118,12 @@ int run_render(const Arguments& arguments) {
 
 int run_train(const Arguments& arguments) {
   return train_command([&] { return make_config(read_file(arguments), arguments.keys); });
+}
+
+int run_check(const Arguments& arguments) {
+  return check_command(
+      make_config(read_file(arguments), arguments.keys),
+      {.out = arguments.get("out"), .json = arguments.has("json"), .colour = colour_wanted()}, std::cout);
 }
 
 int run_plan(const Arguments& arguments) {
@@ -241,6 +248,23 @@ std::vector<Command> make_commands() {
                 "data.cache"},
        .positionals = {"FILE"},
        .run = run_render},
+      {.name = "check",
+       .summary = "whether both stacks agree, before anything is trained",
+       .usage = "[--config FILE] [--KEY VALUE ...] [--json] [--out FILE.h5]",
+       .about = "Takes what `train` takes and trains nothing: every operation on drawn inputs, the\n"
+                "first micro-batch's gradient, the untrained held-out loss (level 1); weights as\n"
+                "loaded, an adapter saved, merged and read back (2); every sample's token ids (3).\n"
+                "Native against the mirror; three samples are shown with what is scored. Exit code\n"
+                "0 where nothing differs, 5 otherwise.\n",
+       .example = "tandem check --config configs/tiny.cfg --model runs/quickstart/model",
+       .options = {kConfigOption,
+                   {"json", "", "one JSON object, with every operation and tensor"},
+                   {"out", "FILE.h5", "a trajectory file of what was found: /ops, /load, /render"},
+                   kModelKey,
+                   kDataKey},
+       .keys = key_names(),
+       .run = run_check,
+       .one_process = true},
       {.name = "train",
        .summary = "fine-tunes a model, on one rank or many",
        .usage = "[--config FILE] [--KEY VALUE ...]",

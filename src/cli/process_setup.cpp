@@ -21,4 +21,10 @@ CpuContext one_process_context(int threads) {
   return CpuContext(placement.share.threads);
 }
 
+CpuContext unbound_context(int threads) {
+  keep_freed_memory();
+  SingleCommunicator alone;
+  return CpuContext(place(alone, threads).share.threads);
+}
+
 }  // namespace tandem

@@ -11,5 +11,7 @@ void keep_freed_memory();
 // For a command that runs as one process: its threads started, bound to the CPUs it may use. threads 0: one
 // for each core.
 CpuContext one_process_context(int threads);
+// The same without binding them: threads of another kind that the command starts use the same CPUs.
+CpuContext unbound_context(int threads);
 
 }  // namespace tandem

@@ -33,12 +33,15 @@ const std::map<std::string, Folders>& allowed_folders() {
       {"src/train",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
         "src/train"}},
+      {"src/check",
+       {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/train",
+        "src/check"}},
       {"src/cli",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
-        "src/compare", "src/train", "src/cli"}},
+        "src/compare", "src/train", "src/check", "src/cli"}},
       {"tests",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
-        "src/compare", "src/train", "src/cli", "tests"}},
+        "src/compare", "src/train", "src/check", "src/cli", "tests"}},
   };
   return table;
 }
