@@ -105,6 +105,7 @@ int check_command(Config config, const CheckView& view, std::ostream& out) {
   CheckOptions options;
   options.out = view.out;
   options.facts = facts(v);
+  options.seconds = view.seconds;
   options.progress = [&](const std::string& what) { log.progress(what); };
   options.warning = [&](const std::string& what) { log.warning(what); };
   const std::string model = config.spec.model.path;

@@ -10,6 +10,7 @@ namespace tandem {
 
 struct CheckView {
   std::filesystem::path out;  // trajectory file to write; empty: none
+  double seconds = 20.0;      // CheckOptions::seconds
   bool json = false, colour = false;
 };
 

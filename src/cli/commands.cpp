@@ -121,9 +121,14 @@ int run_train(const Arguments& arguments) {
 }
 
 int run_check(const Arguments& arguments) {
-  return check_command(
-      make_config(read_file(arguments), arguments.keys),
-      {.out = arguments.get("out"), .json = arguments.has("json"), .colour = colour_wanted()}, std::cout);
+  const auto seconds = integer<std::int64_t>(arguments, "seconds", "check").value_or(20);
+  if (seconds < 1) throw Error(ErrorKind::kUsage, cat("check: --seconds ", seconds, ": must be 1 or more"));
+  return check_command(make_config(read_file(arguments), arguments.keys),
+                       {.out = arguments.get("out"),
+                        .seconds = static_cast<double>(seconds),
+                        .json = arguments.has("json"),
+                        .colour = colour_wanted()},
+                       std::cout);
 }
 
 int run_plan(const Arguments& arguments) {
