@@ -124,7 +124,8 @@ CheckReport run_check(Config config, const CpuContext& ctx, const CheckOptions& 
   CheckSubject subject{ctx,          config, inputs, weights, lora, mirror, mirror.flops_per_second(),
                        memory_bytes, {},     {},     {}};
   subject.untrained.resize(static_cast<std::size_t>(lora.size()));
-  first_adapter(subject.untrained, lora, spec);
+  if (const std::string warning = first_adapter(subject.untrained, lora, spec); !warning.empty())
+    warn({"lora.init: " + warning});
   clear_b(subject.untrained, lora);
   subject.seeded = subject.untrained;
   draw_b(subject.seeded, lora);
