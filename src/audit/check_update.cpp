@@ -310,18 +310,13 @@ std::string differing_keys(const std::string& native, const std::string& own) {
   return keys;
 }
 
-std::string differing_weights(std::span<const BaseTensorInMemory> tensors,
-                              const std::function<std::string(const std::string&)>& memory_digest) {
+std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors) {
   std::int64_t differ = 0;
   std::string first;
   for (const BaseTensorInMemory& tensor : tensors)
-    if (memory_digest(tensor.name) != tensor.digest && differ++ == 0)
+    if (mirror.memory_digest(tensor.name) != tensor.digest && differ++ == 0)
       first = cat("base tensor ", tensor.name, " in memory is not the model's");
   return differ > 1 ? cat(first, " (and ", differ - 1, " more tensors)") : first;
-}
-
-std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors) {
-  return differing_weights(tensors, [&](const std::string& name) { return mirror.memory_digest(name); });
 }
 
 AuditOutcome check_update(const mirror::Mirror& mirror, const UpdateJob& job, const Thresholds& thresholds) {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,9 +36,6 @@ inline constexpr double kStepUnits = 8.0;
 // Base tensors in native's memory that are not what the mirror read: the first and how many more; "" for
 // none.
 std::string differing_weights(const mirror::Mirror& mirror, std::span<const BaseTensorInMemory> tensors);
-// The same where the mirror's digest of a tensor, by its name, is known.
-std::string differing_weights(std::span<const BaseTensorInMemory> tensors,
-                              const std::function<std::string(const std::string&)>& memory_digest);
 
 // Keys by which native's echo of the model's configuration differs from the mirror's, with both values; ""
 // for none. The longest text that the model was made for is no part of what is computed.

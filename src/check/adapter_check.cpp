@@ -100,8 +100,8 @@ class AdapterCheck {
     }
     fs::create_directory(merged_);
     const LoadedAdapter adapter = load_adapter(saved_, subject_.inputs.config);
-    const MergeReport report =
-        write_merged_model(subject_.ctx, merged_, ModelTensors(spec_.model.path), adapter, std::nullopt);
+    const MergeReport report = write_merged_model(subject_.ctx, merged_, subject_.inputs.config,
+                                                  ModelTensors(spec_.model.path), adapter, std::nullopt);
     fs::copy_file(fs::path(spec_.model.path) / "config.json", merged_ / "config.json");
     line_.summary += cat("; ", counted(report.n_merged, "weight"), " merged");
     return true;

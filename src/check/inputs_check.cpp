@@ -98,9 +98,7 @@ CheckLine check_loading(const mirror::Mirror& mirror, const Weights& weights) {
   if (differ > 0) line.fail(Verdict::kExact, first_and_more(first, differ, "tensor"));
   if (own.size() != weights.n_tensors())
     line.fail(Verdict::kExact, cat(weights.n_tensors(), " base tensors, by the mirror ", own.size()));
-  if (const std::string what =
-          differing_weights(in_memory, [&](const std::string& name) { return own.at(name).memory_digest; });
-      !what.empty())
+  if (const std::string what = differing_weights(mirror, in_memory); !what.empty())
     line.fail(Verdict::kExact, what);
   line.summary = cat(counted(own.size(), "tensor"), " in the files and in memory, configuration");
   return line;

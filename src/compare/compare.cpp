@@ -100,7 +100,7 @@ Comparison compare(std::span<const Trajectory> all, const CompareOptions& option
     check_audits(*run, who, o);
   }
   check_snapshots(pair, o);
-  if (all.size() > 2) check_replicates(all, o);
+  if (all.size() > 2) check_replicates(pair, all, o);
   std::stable_sort(o.begin(), o.end(), [](const Observation& x, const Observation& y) {
     return level_of(x.stage) < level_of(y.stage);
   });

@@ -48,25 +48,30 @@ Peak peak_of(const std::vector<Series>& runs, std::size_t j) {
   return out;
 }
 
-// The candidate's deviation from the replicates' mean, made as small as theirs.
-Series shrunk(std::span<const double> candidate, const std::vector<Series>& replicates, double scale) {
+// The candidate's deviation from the replicates' mean, less what one pass may round, made as small as theirs.
+Series shrunk(std::span<const double> candidate, const std::vector<Series>& replicates,
+              const OtherRounding& rounding) {
   Series out;
   for (std::size_t t = 0; t < candidate.size(); ++t) {
     Series at;
     for (const Series& r : replicates) at.push_back(r[t]);
-    const double mean = mean_of(at);
-    out.push_back(mean + (candidate[t] - mean) / scale);
+    const double mean = mean_of(at), deviation = candidate[t] - mean;
+    const double size =
+        std::isnan(deviation) ? deviation : std::fmax(0.0, std::abs(deviation) - rounding.of_pass(t));
+    out.push_back(mean + std::copysign(size, deviation) / rounding.scale);
   }
   return out;
 }
 
-double median_spread(const std::vector<Series>& replicates) {
+// What stands out of the envelope, relative to the values: the median over t.
+double smallest_seen(const std::vector<Series>& replicates, double limit, const OtherRounding& rounding) {
   Series all;
   for (std::size_t t = 0; t < replicates[0].size(); ++t) {
     Series at;
     for (const Series& r : replicates) at.push_back(r[t]);
-    const double spread = standard_deviation(at) / std::abs(mean_of(at));
-    if (std::isfinite(spread)) all.push_back(spread);
+    const double seen =
+        (limit * rounding.scale * standard_deviation(at) + rounding.of_pass(t)) / std::abs(mean_of(at));
+    if (std::isfinite(seen)) all.push_back(seen);
   }
   return quantile(all, 0.5);
 }
@@ -148,8 +153,8 @@ double rounding_scale(const Trajectory& b, const std::vector<const Trajectory*>&
 }
 
 void judge(const std::string& name, Step step, std::span<const std::int64_t> steps, const Series& candidate,
-           const std::vector<Series>& replicates, double scale, Observations& out) {
-  const auto found = envelope_of(candidate, replicates, scale);
+           const std::vector<Series>& replicates, const OtherRounding& rounding, Observations& out) {
+  const auto found = envelope_of(candidate, replicates, rounding);
   if (!found) {
     out.push_back(not_checked(Stage::kTrajectory, step, name,
                               cat(counted(replicates.size(), "replicate"), " that nowhere differ")));
@@ -160,19 +165,19 @@ void judge(const std::string& name, Step step, std::span<const std::int64_t> ste
                [&] { return cat("update ", steps[found->at]); });
   check.say(cat(counted(replicates.size(), "replicate"), found->by_rank ? ", by rank" : ", Student's t",
                 ", false alarms at most ", short_number(100 * found->false_alarms),
-                " %, B's rounding taken as ", short_number(scale), " times theirs, a shift is seen from ",
-                short_number(100 * found->seen), " %"));
+                " %, B's rounding taken as ", short_number(rounding.scale),
+                " times theirs, a shift is seen from ", short_number(100 * found->seen), " %"));
   out.push_back(check.result());
 }
 
 }  // namespace
 
 std::optional<Envelope> envelope_of(std::span<const double> candidate, const std::vector<Series>& replicates,
-                                    double scale) {
+                                    const OtherRounding& rounding) {
   const std::size_t k = replicates.size();
   if (k < kFewestReplicates) return std::nullopt;
   std::vector<Series> runs = replicates;
-  runs.push_back(shrunk(candidate, replicates, scale));
+  runs.push_back(shrunk(candidate, replicates, rounding));
   const Peak own = peak_of(runs, k);
   if (!own.any) return std::nullopt;
   Envelope out;
@@ -199,11 +204,11 @@ std::optional<Envelope> envelope_of(std::span<const double> candidate, const std
       break;
     }
   }
-  out.seen = out.limit * scale * median_spread(replicates);
+  out.seen = smallest_seen(replicates, out.limit, rounding);
   return out;
 }
 
-void check_replicates(std::span<const Trajectory> all, Observations& out) {
+void check_replicates(const Pair& pair, std::span<const Trajectory> all, Observations& out) {
   constexpr const char* kName = "B among replicates of A's stack";
   for (std::size_t i = 2; i < all.size(); ++i) require_replicate(all[0], all[i]);
   // Runs of the same bits are one run.
@@ -223,10 +228,13 @@ void check_replicates(std::span<const Trajectory> all, Observations& out) {
   if (replicates.size() < kFewestReplicates)
     return refuse(cat(replicates.size(), " different replicates: ", kFewestReplicates, " are the least, ",
                       kRankReplicates, " judge by rank alone"));
-  const double scale = same_stack(all[0], all[1]) ? 1.0 : rounding_scale(all[1], replicates);
+  const bool same = same_stack(all[0], all[1]);
+  const double scale = same ? 1.0 : rounding_scale(all[1], replicates);
   if (std::isnan(scale))
     return refuse(
         "how far they start apart is not known: fewer than 5 updates, or replicates that start alike");
+  if (!same && !pair.rounding)
+    return refuse("how far one pass rounds is not known: a file lacks the model's sizes or its precision");
 
   struct Judged {
     const char* name;
@@ -255,7 +263,12 @@ void check_replicates(std::span<const Trajectory> all, Observations& out) {
     std::vector<Series> columns;
     for (const Trajectory* r : replicates)
       if (const Series* c = j.column(*r); c && c->size() == candidate->size()) columns.push_back(*c);
-    judge(j.name, j.step, steps(all[1]), *candidate, columns, scale, out);
+    OtherRounding rounding{scale, {}};
+    if (!same && j.step != Step::kNorm)
+      for (std::size_t t = 0; t < candidate->size(); ++t)
+        rounding.pass.push_back(pair.rounding->mean_loss(
+            j.evaluations ? pair.b.n_held_out() : pair.samples_of(static_cast<std::int64_t>(t))));
+    judge(j.name, j.step, steps(all[1]), *candidate, columns, rounding, out);
   }
 }
 

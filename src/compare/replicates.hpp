@@ -24,12 +24,21 @@ struct Envelope {
 };
 // Replicates needed: for the rank test, and for Student's t.
 inline constexpr std::size_t kRankReplicates = 19, kFewestReplicates = 4;
-// scale >= 1: how many times as large the candidate's rounding is as that between replicates. nullopt where
-// replicates are too few or nowhere differ.
-std::optional<Envelope> envelope_of(std::span<const double> candidate,
-                                    const std::vector<std::vector<double>>& replicates, double scale);
 
-// all: A, B, then replicates of A's stack. Throws kInput where one is of another stack, precision or spec.
-void check_replicates(std::span<const Trajectory> all, Observations& out);
+// What sets a candidate of another stack apart from replicates though neither is wrong.
+struct OtherRounding {
+  double scale = 1.0;             // how many times as far as replicates its states may be apart, >= 1
+  std::vector<double> pass = {};  // [n] what rounding one pass over the same state does, absolute; empty: 0
+  double of_pass(std::size_t t) const { return t < pass.size() ? pass[t] : 0.0; }
+};
+
+// nullopt where replicates are too few or nowhere differ.
+std::optional<Envelope> envelope_of(std::span<const double> candidate,
+                                    const std::vector<std::vector<double>>& replicates,
+                                    const OtherRounding& rounding = {});
+
+// pair: of A and B. all: A, B, then replicates of A's stack. Throws kInput where one is of another stack,
+// precision or spec.
+void check_replicates(const Pair& pair, std::span<const Trajectory> all, Observations& out);
 
 }  // namespace tandem

@@ -42,7 +42,7 @@ TEST(Envelope, ByRankRaisesFalseAlarmsAsOftenAsItSays) {
   constexpr int kPairs = 400;
   for (int k = 0; k < kPairs; ++k) {
     const auto found = envelope_of(run_of(7'000'000 + static_cast<std::uint64_t>(k)),
-                                   runs(19, 1000 * static_cast<std::uint64_t>(k)), 1.0);
+                                   runs(19, 1000 * static_cast<std::uint64_t>(k)));
     ASSERT_TRUE(found && found->by_rank);
     EXPECT_DOUBLE_EQ(found->false_alarms, 0.05);
     alarms += found->statistic > found->limit;
@@ -55,8 +55,8 @@ TEST(Envelope, ByStudentRaisesFewFalseAlarmsAndSeesAShift) {
   int alarms = 0, seen = 0;
   for (std::uint64_t k = 0; k < 200; ++k) {
     const auto replicates = runs(8, 1000 * k);
-    const auto clean = envelope_of(run_of(7'000'000 + k), replicates, 1.0),
-               shifted = envelope_of(run_of(7'000'000 + k, 30.0), replicates, 1.0);
+    const auto clean = envelope_of(run_of(7'000'000 + k), replicates),
+               shifted = envelope_of(run_of(7'000'000 + k, 30.0), replicates);
     ASSERT_TRUE(clean && shifted && !clean->by_rank);
     alarms += clean->statistic > clean->limit;
     seen += shifted->statistic > shifted->limit;
@@ -77,11 +77,11 @@ TEST(Envelope, AStackThatRoundsTenTimesAsMuchIsNoFault) {
     const Series candidate = run_of(7'000'000 + k, 0.0, 10.0);
     const auto replicates = runs(19, 1000 * k);
     raw += [&] {
-      const auto e = envelope_of(candidate, replicates, 1.0);
+      const auto e = envelope_of(candidate, replicates);
       return e->statistic > e->limit;
     }();
     scaled += [&] {
-      const auto e = envelope_of(candidate, replicates, 10.0);
+      const auto e = envelope_of(candidate, replicates, {.scale = 10.0});
       return e->statistic > e->limit;
     }();
   }
@@ -89,17 +89,38 @@ TEST(Envelope, AStackThatRoundsTenTimesAsMuchIsNoFault) {
   EXPECT_LT(scaled, 20);
 }
 
-TEST(Envelope, NeedsReplicatesThatDiffer) {
-  EXPECT_FALSE(envelope_of(run_of(1), runs(3, 5), 1.0));
-  EXPECT_FALSE(envelope_of(run_of(1), std::vector<Series>(20, run_of(2)), 1.0));
+// Of one state, replicates of a stack may have the same loss to the last bits; another stack rounds it
+// otherwise.
+TEST(Envelope, WhatOnePassRoundsIsNoFault) {
+  const auto replicates = runs(19, 3000);
+  const auto candidate = [](double off) {
+    Series x = run_of(7'000'001);
+    for (double& v : x) v += off;
+    return x;
+  };
+  const OtherRounding rounding{.scale = 1.0, .pass = std::vector<double>(30, 1e-7)};
+  const auto judged = [&](double off, const OtherRounding& r) {
+    const auto e = envelope_of(candidate(off), replicates, r);
+    return e->statistic > e->limit;
+  };
+  EXPECT_TRUE(judged(1e-7, {}));
+  EXPECT_FALSE(judged(1e-7, rounding));
+  EXPECT_TRUE(judged(4e-7, rounding));
+  EXPECT_GT(envelope_of(candidate(0), replicates, rounding)->seen,
+            envelope_of(candidate(0), replicates)->seen);
 }
 
-// Trajectories of one stack that differ by chaos.
+TEST(Envelope, NeedsReplicatesThatDiffer) {
+  EXPECT_FALSE(envelope_of(run_of(1), runs(3, 5)));
+  EXPECT_FALSE(envelope_of(run_of(1), std::vector<Series>(20, run_of(2))));
+}
+
+// Trajectories of one stack that differ by chaos; `shift` from update 11 on.
 Trajectory replicate(std::uint64_t seed, double shift = 0.0) {
   Trajectory t = synthetic({.updates = 30, .eval_every = 1});
-  const Series r = run_of(seed, shift);
+  const Series early = run_of(seed), late = run_of(seed, shift);
   for (std::size_t i = 0; i < 30; ++i) {
-    const double factor = r[i] / 2.0;
+    const double factor = (i < 10 ? early : late)[i] / 2.0;
     t.updates->loss[i] *= factor;
     t.updates->adapter_checksum[i] = seed;
     t.evals->nll_sum[i + 1] *= factor;
