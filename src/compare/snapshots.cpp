@@ -1,6 +1,5 @@
 // Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference. A snapshot
-// shows how far apart the states are that its update starts from, so its gradient can be judged however long
-// both have trained, as long as they are still near one another.
+// shows how far apart the states are that its update starts from, where else a bound of that is followed.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -130,8 +129,9 @@ class Snapshots {
   void tensors(std::int64_t step, std::size_t p, const Tensors& x, const Tensors& y, double apart) {
     Found& found = found_[p];
     const bool gradient = kParts[p].step == Step::kGradient;
-    const double limit =
-        gradient && pair_.rounding ? pair_.rounding->gradient_from(apart, lr_of(step)) : std::nan("");
+    // Later gradients may be small beside what any difference of states does to them.
+    const bool near = gradient && pair_.rounding && step <= pair_.rounding->horizon();
+    const double limit = near ? pair_.rounding->gradient_from(apart, lr_of(step)) : std::nan("");
     const TensorFloors floors(names_, y);
     for (std::size_t k = 0; k < names_.size(); ++k) {
       const auto place = [&] { return cat("update ", step, ", ", names_[k]); };

@@ -31,7 +31,7 @@ Parts parts_of(std::int64_t step) {
   return parts;
 }
 
-// Gives t snapshots before updates 1 and 7; change(step, parts) alters them.
+// Gives t snapshots before updates 1, 2 and 7; change(step, parts) alters them.
 void add_snapshots(Trajectory& t, const support::TempFolder& folder,
                    const std::function<void(std::int64_t, Parts&)>& change) {
   TrajectoryHeader header;
@@ -39,7 +39,7 @@ void add_snapshots(Trajectory& t, const support::TempFolder& folder,
   header.batch_global = 1;
   TrajectoryWriter writer(folder / (t.stack + ".h5"), header, 10.0);
   writer.set_adapter(t.adapter->names, t.adapter->shapes);
-  for (const std::int64_t step : {1, 7}) {
+  for (const std::int64_t step : {1, 2, 7}) {
     Parts parts = parts_of(step);
     change(step, parts);
     std::vector<SnapshotPart> all;
@@ -77,21 +77,31 @@ TEST_F(SnapshotComparison, OfEqualStatesPass) {
 }
 
 TEST_F(SnapshotComparison, NamesTheTensorOfAGradientThatIsAnotherFromNearlyTheSameState) {
-  // The states differ by rounding; at update 7 no loss would be judged any more.
   const auto rounded = [](std::int64_t step, Parts& parts) {
     if (step > 1) parts["adapter"][0][3] += 1e-9;
     parts["gradient"][0][2] *= 1 + 1e-7;
   };
   EXPECT_EQ(compared(rounded).conclusion, Comparison::Conclusion::kPass);
-  const Comparison scaled = compared([&](std::int64_t step, Parts& parts) {
-    rounded(step, parts);
-    for (double& g : parts["gradient"][1]) g *= step > 1 ? 1.001 : 1.0;
-  });
-  EXPECT_EQ(scaled.conclusion, Comparison::Conclusion::kDisagree);
-  EXPECT_NE(first_of(scaled).find(
-                "snapshots: gradient: update 7, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.00"),
-            std::string::npos)
-      << first_of(scaled);
+  const auto scaled_at = [&](std::int64_t update) {
+    return compared([=](std::int64_t step, Parts& parts) {
+      rounded(step, parts);
+      for (double& g : parts["gradient"][1]) g *= step == update ? 1.001 : 1.0;
+    });
+  };
+  EXPECT_EQ(scaled_at(2).conclusion, Comparison::Conclusion::kDisagree);
+  EXPECT_NE(
+      first_of(scaled_at(2))
+          .find("snapshots: gradient: update 2, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.00"),
+      std::string::npos)
+      << first_of(scaled_at(2));
+  // Beyond the horizon it is said, not judged.
+  const Comparison later = scaled_at(7);
+  EXPECT_EQ(later.conclusion, Comparison::Conclusion::kPass);
+  bool said = false;
+  for (const Observation& o : later.observations)
+    said = said || (o.name == "snapshots: gradient, later" && o.outcome == Outcome::kNotChecked &&
+                    o.detail.find("update 7") != std::string::npos);
+  EXPECT_TRUE(said);
 }
 
 TEST_F(SnapshotComparison, LeavesGradientsOfStatesThatAreFarApart) {
