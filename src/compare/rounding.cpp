@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 namespace tandem {
@@ -74,9 +73,9 @@ void RoundingModel::follow(std::span<const double> lr, std::span<const double> g
   double apart = 0.0;
   for (std::size_t i = 0; i < lr_.size(); ++i) {
     const double scale = lr_[i] > 0.0 ? lr_[i] : 0.0;
-    const double error = gradient_from(apart, scale);
-    if (std::isnan(error)) break;
+    if (apart > kSmall * scale) break;
     state_.push_back(apart);
+    const double error = gradient() + (scale > 0.0 ? kRho * apart / scale : 0.0);
     // The first gradients of B and of A (updates 1 and 2) are stepped along by their signs, later ones
     // smoothly.
     const double turned = i < 2 ? 2 * std::sqrt(error / std::numbers::pi) : 2 * error;
@@ -88,14 +87,9 @@ void RoundingModel::follow(std::span<const double> lr, std::span<const double> g
   state_.push_back(apart);
 }
 
-double RoundingModel::gradient_from(double apart, double lr) const {
-  if (apart == 0.0) return gradient();
-  if (!(apart <= kSmall * lr)) return std::numeric_limits<double>::quiet_NaN();
-  return gradient() + kRho * apart / lr;
-}
-
 double RoundingModel::gradient(std::int64_t t) const {
-  return gradient_from(state(t), lr_[static_cast<std::size_t>(t - 1)]);
+  const double scale = lr_[static_cast<std::size_t>(t - 1)];
+  return gradient() + (state(t) > 0.0 && scale > 0.0 ? kRho * state(t) / scale : 0.0);
 }
 
 // What a state that differs by e does to a loss: g.e, where e has no direction of its own, and e.H.e / 2.

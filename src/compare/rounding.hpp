@@ -39,8 +39,6 @@ class RoundingModel {
   double token_nll() const { return 2 * logit(); }  // absolute
   double mean_loss(std::int64_t n_samples) const;   // absolute, a mean over that many samples
   double gradient() const;                          // relative, of the whole and of tensors
-  // The same from adapters whose elements differ by this root mean square; NaN above kSmall of lr.
-  double gradient_from(double apart, double lr) const;
 
   // Prepares the following for updates 1 ... lr.size(): each one's learning rate and gradient norm.
   void follow(std::span<const double> lr, std::span<const double> grad_norm);

@@ -1,10 +1,8 @@
-// Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference. A snapshot
-// shows how far apart the states are that its update starts from, where else a bound of that is followed.
+// Snapshots, tensor by tensor: d = |x - x*| / |x*| and s = <x, x*> / <x*, x*>, B's the reference.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,7 +13,6 @@
 #include "src/base/text.hpp"
 #include "src/compare/checks.hpp"
 #include "src/compare/numbers.hpp"
-#include "src/compare/statistics.hpp"
 
 namespace tandem {
 
@@ -29,7 +26,6 @@ struct Part {
   const char* name;
   Step step;
 };
-// The adapter first: from how far it is apart follows how far the gradient may be.
 constexpr Part kParts[] = {
     {"adapter", Step::kState}, {"m", Step::kState}, {"v", Step::kState}, {"gradient", Step::kGradient}};
 
@@ -53,28 +49,18 @@ bool stores(const Run& run, const char* part) {
          cat(",", what->second, ",").find(cat(",", part, ",")) != std::string::npos;
 }
 
-double root_mean_square(const Tensors& x, const Tensors& y) {
-  double square = 0.0, n = 0.0;
-  for (std::size_t k = 0; k < x.size() && k < y.size(); ++k)
-    for (std::size_t i = 0; i < x[k].size() && i < y[k].size(); ++i, ++n)
-      square += (x[k][i] - y[k][i]) * (x[k][i] - y[k][i]);
-  return n > 0.0 ? std::sqrt(square / n) : 0.0;
-}
-
 class Snapshots {
  public:
   explicit Snapshots(const Pair& pair) : pair_(pair), names_(pair.a.t.adapter->names) {}
 
   void compare(const Common& c) {
-    double apart = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t p = 0; p < std::size(kParts); ++p) {
       Found& found = found_[p];
       if (!found.error.empty() || !stores(pair_.a, kParts[p].name) || !stores(pair_.b, kParts[p].name))
         continue;
       try {
         const Tensors x = read(c.a, kParts[p].name), y = read(c.b, kParts[p].name);
-        if (p == 0) apart = root_mean_square(x, y);
-        tensors(c.step, p, x, y, apart);
+        tensors(c.step, p, x, y);
       } catch (const Error& error) {
         found.error = error.what();
       }
@@ -125,13 +111,11 @@ class Snapshots {
     return read_snapshot(file, part, names_);
   }
 
-  // apart: of the adapters that the update starts from.
-  void tensors(std::int64_t step, std::size_t p, const Tensors& x, const Tensors& y, double apart) {
+  void tensors(std::int64_t step, std::size_t p, const Tensors& x, const Tensors& y) {
     Found& found = found_[p];
     const bool gradient = kParts[p].step == Step::kGradient;
-    // Later gradients may be small beside what any difference of states does to them.
     const bool near = gradient && pair_.rounding && step <= pair_.rounding->horizon();
-    const double limit = near ? pair_.rounding->gradient_from(apart, lr_of(step)) : std::nan("");
+    const double limit = near ? pair_.rounding->gradient(step) : std::nan("");
     const TensorFloors floors(names_, y);
     for (std::size_t k = 0; k < names_.size(); ++k) {
       const auto place = [&] { return cat("update ", step, ", ", names_[k]); };
@@ -155,14 +139,6 @@ class Snapshots {
       else
         ++found.left;
     }
-  }
-
-  double lr_of(std::int64_t step) const {
-    if (!pair_.b.t.updates) return 0.0;
-    const auto& u = *pair_.b.t.updates;
-    const auto at = std::find(u.step.begin(), u.step.end(), step);
-    const auto row = static_cast<std::size_t>(at - u.step.begin());
-    return row < u.lr.size() ? u.lr[row] : 0.0;
   }
 
   const Pair& pair_;

@@ -85,13 +85,13 @@ TEST_F(SnapshotComparison, NamesTheTensorOfAGradientThatIsAnotherFromNearlyTheSa
   const auto scaled_at = [&](std::int64_t update) {
     return compared([=](std::int64_t step, Parts& parts) {
       rounded(step, parts);
-      for (double& g : parts["gradient"][1]) g *= step == update ? 1.001 : 1.0;
+      for (double& g : parts["gradient"][1]) g *= step == update ? 1.01 : 1.0;
     });
   };
   EXPECT_EQ(scaled_at(2).conclusion, Comparison::Conclusion::kDisagree);
   EXPECT_NE(
       first_of(scaled_at(2))
-          .find("snapshots: gradient: update 2, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.00"),
+          .find("snapshots: gradient: update 2, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.0098"),
       std::string::npos)
       << first_of(scaled_at(2));
   // Beyond the horizon it is said, not judged.
@@ -106,7 +106,7 @@ TEST_F(SnapshotComparison, NamesTheTensorOfAGradientThatIsAnotherFromNearlyTheSa
 
 TEST_F(SnapshotComparison, LeavesGradientsOfStatesThatAreFarApart) {
   const Comparison found = compared([](std::int64_t step, Parts& parts) {
-    if (step == 1) return;
+    if (step < 7) return;
     for (double& p : parts["adapter"][0]) p += 1e-2;
     for (double& g : parts["gradient"][1]) g *= 1.5;
   });
