@@ -18,8 +18,8 @@ std::optional<long long> number(const Environment& environment, const char* name
   return value;
 }
 
-[[noreturn]] void refuse(const std::string& found) {
-  throw Error(ErrorKind::kDevice, cat("MPI sees one process, but ", found,
+[[noreturn]] void refuse(const std::string& seen, const std::string& found) {
+  throw Error(ErrorKind::kDevice, cat(seen, found,
                                       ": the launcher and this MPI library do not understand each other; "
                                       "start with the library's own mpirun"
                                       ", or under Slurm with srun --mpi=pmix"));
@@ -40,20 +40,38 @@ std::optional<std::string> process_environment(const char* name) {
   return value;
 }
 
+std::string check_launcher_before_mpi(bool open_mpi, const Environment& environment) {
+  for (const char* name : {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"})
+    if (environment(name)) return "";
+  if (in_special_step(environment)) return "";
+  const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS");
+  if (!tasks) return "";
+  for (const char* name : {"PMI_FD", "PMI_RANK", "PMI_PORT", "PMI_CONTROL_PORT"})
+    if (environment(name))
+      return open_mpi ? "srun offers PMI2 and no PMIx: if MPI does not start now, use srun --mpi=pmix or the "
+                        "library's own mpirun"
+                      : "";
+  if (*tasks > (open_mpi ? 0 : 1))
+    refuse("srun gives MPI nothing to find the other processes with, and ",
+           cat("SLURM_STEP_NUM_TASKS = ", *tasks));
+  return "";
+}
+
 void check_launcher(int mpi_size, const Environment& environment) {
   if (mpi_size > 1) return;
+  const std::string seen = "MPI sees one process, but ";
   // A launcher of MPI programs knows best: `srun ... mpirun -n 1` is one process, whatever srun's variables
   // say.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}) {
     const auto size = number(environment, name);
-    if (size && *size > 1) refuse(cat(name, " = ", *size));
+    if (size && *size > 1) refuse(seen, cat(name, " = ", *size));
     if (size) return;
   }
   if (in_special_step(environment)) return;
   const auto tasks = number(environment, "SLURM_STEP_NUM_TASKS");
-  if (tasks && *tasks > 1) refuse(cat("SLURM_STEP_NUM_TASKS = ", *tasks));
+  if (tasks && *tasks > 1) refuse(seen, cat("SLURM_STEP_NUM_TASKS = ", *tasks));
   const auto task = number(environment, "SLURM_PROCID");
-  if (task && *task > 0) refuse(cat("SLURM_PROCID = ", *task));
+  if (task && *task > 0) refuse(seen, cat("SLURM_PROCID = ", *task));
 }
 
 }  // namespace tandem

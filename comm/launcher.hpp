@@ -12,6 +12,11 @@ namespace tandem {
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 std::optional<std::string> process_environment(const char* name);
 
+// Before MPI starts: throws kDevice where Slurm started processes and offers nothing by which they could find
+// one another (srun without PMIx); one process too where MPI is Open MPI, which would end it with a page of
+// its own. Returns a line to say before where that may happen: Open MPI seldom understands `srun --mpi=pmi2`.
+std::string check_launcher_before_mpi(bool open_mpi, const Environment& environment = process_environment);
+
 // Throws kDevice, naming the variable and the fix, where MPI says one rank and the launcher says more
 // processes. Looks at the job step, not at the allocation: one plain process inside an allocation of many
 // tasks is right.

@@ -15,6 +15,7 @@
 #include "src/base/text.hpp"
 #include "src/cli/print_error.hpp"
 #include "src/cli/process_setup.hpp"
+#include "src/cli/start_mpi.hpp"
 #include "src/cli/version.hpp"
 #include "src/train/run.hpp"
 
@@ -54,10 +55,7 @@ int run(Config config, Communicator& comm) {
 
 int train_command(const std::function<Config()>& read_config) {
   keep_freed_memory();
-  int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
-      provided < MPI_THREAD_FUNNELED)
-    throw Error(ErrorKind::kDevice, "MPI does not start with thread support (MPI_THREAD_FUNNELED)");
+  start_mpi();
   int code = 0, size = 1;
   try {
     int rank = 0;

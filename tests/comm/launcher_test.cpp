@@ -44,6 +44,49 @@ TEST(Launcher, SeveralProcessesThatMpiDoesNotJoinAreRefused) {
   EXPECT_NE(refusal(1, cases[0]).find("SLURM_STEP_NUM_TASKS = 4"), std::string::npos);
 }
 
+// The error's text, or "said: " and the line to say before, or "".
+std::string early(bool open_mpi, const Variables& variables) {
+  try {
+    const std::string said =
+        check_launcher_before_mpi(open_mpi, [&](const char* name) -> std::optional<std::string> {
+          const auto found = variables.find(name);
+          if (found == variables.end()) return std::nullopt;
+          return found->second;
+        });
+    return said.empty() ? "" : "said: " + said;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+    return error.what();
+  }
+}
+
+TEST(Launcher, SrunWithoutAnyPmiIsRefusedBeforeMpiStarts) {
+  Variables step = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}};
+  for (const bool open_mpi : {false, true}) {
+    EXPECT_NE(early(open_mpi, step).find("SLURM_STEP_NUM_TASKS = 2"), std::string::npos);
+    EXPECT_NE(early(open_mpi, step).find("srun --mpi=pmix"), std::string::npos);
+    for (const char* offered : {"PMIX_RANK", "OMPI_COMM_WORLD_SIZE"}) {
+      Variables with = step;
+      with[offered] = "0";
+      EXPECT_EQ(early(open_mpi, with), "") << offered;
+    }
+    EXPECT_EQ(early(open_mpi, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "4294967291"}}), "")
+        << "a batch script";
+    EXPECT_EQ(early(open_mpi, {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}), "") << "an allocation";
+    EXPECT_EQ(early(open_mpi, {}), "");
+  }
+  step["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_EQ(early(false, step), "");
+  EXPECT_NE(early(true, step).find("SLURM_STEP_NUM_TASKS = 1"), std::string::npos);
+}
+
+TEST(Launcher, Pmi2IsTriedAndOpenMpiSaysWhatToDoWhereItFails) {
+  const Variables step = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}, {"PMI_FD", "11"}};
+  EXPECT_EQ(early(false, step), "");
+  EXPECT_EQ(early(true, step).find("said: "), 0u);
+  EXPECT_NE(early(true, step).find("srun --mpi=pmix"), std::string::npos);
+}
+
 TEST(Launcher, OneProcessIsRightWhateverTheAllocationHolds) {
   const Variables cases[] = {
       {},
