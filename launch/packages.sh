@@ -7,8 +7,11 @@ tandem_packages=(
   openmpi-bin libopenmpi-dev libhdf5-dev
   libboost-program-options-dev nlohmann-json3-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev libeigen3-dev
 )
-# Tests also compare with PyTorch and read trajectories with other programs.
-tandem_test_packages=(libgtest-dev hdf5-tools python3-torch python3-numpy python3-h5py python3-venv)
+# Tests also compare with PyTorch, read trajectories with other programs and make a Slurm of their own.
+tandem_test_packages=(
+  libgtest-dev hdf5-tools python3-torch python3-numpy python3-h5py python3-venv
+  slurmctld slurmd slurm-client munge iproute2
+)
 
 # require_packages NAME...: installs those that are missing, as root or through sudo. Where it cannot, it says which are
 # missing, in one line, and returns 3. On systems without dpkg it says so and leaves the rest to CMake.

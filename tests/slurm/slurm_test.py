@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""The job scripts of slurm/ on a real Slurm of two nodes; run beside it: two_nodes.py slurm_test.py TANDEM"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHARED = pathlib.Path(os.environ.get("TANDEM_SLURM_FOLDER", "/nonexistent"))  # seen by all nodes
+TANDEM = None
+SHORT = ["--config", "configs/tiny.cfg", "--model", "model", "--train.updates", "6", "--eval.every", "6"]
+LONG = SHORT[:4] + ["--train.updates", "100000"]
+
+
+def run(*words, seconds=60, **options):
+    return subprocess.run([str(word) for word in words], cwd=SHARED, capture_output=True, text=True, timeout=seconds,
+                          **options)
+
+
+def submit(*words, **environment):
+    sent = run("sbatch", "--parsable", "--cpus-per-task=1", *words, env={**os.environ, **environment})
+    assert sent.returncode == 0, sent.stderr
+    return sent.stdout.strip()
+
+
+def job(job_id):
+    """The job's fields, as scontrol names them."""
+    shown = run("scontrol", "-o", "show", "job", job_id).stdout
+    return dict(re.findall(r"(\S+?)=(\S*)", shown))
+
+
+def wait_for(holds, seconds, what):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.1)
+
+
+def ended(job_id, seconds=60):
+    """The job's last state and exit code, as 'FAILED 3:0'."""
+    running = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED")
+    wait_for(lambda: job(job_id)["JobState"] not in running, seconds, f"end of job {job_id}: {output_of(job_id)}")
+    return f'{job(job_id)["JobState"]} {job(job_id)["ExitCode"]}'
+
+
+def output_of(job_id):
+    return "".join(path.read_text() for path in sorted(SHARED.glob(f"tandem*-{job_id}.out")))
+
+
+def ranks():
+    """Process ids of every rank on both nodes (the test sees their processes)."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(folder / "exe") == str(TANDEM):
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+class Slurm(unittest.TestCase):
+    longMessage = True
+
+    @classmethod
+    def setUpClass(cls):
+        shutil.copytree(ROOT / "configs", SHARED / "configs")
+        made = run(TANDEM, "init-model", "--preset", "tiny", "--out", "model")
+        assert made.returncode == 0, made.stderr
+        plain = run(TANDEM, "train", *SHORT, "--run.out", "plain")
+        assert plain.returncode == 0, plain.stderr
+
+    def setUp(self):
+        os.environ["TANDEM"] = str(TANDEM)
+
+    def adapter(self, folder):
+        return (SHARED / folder / "adapter/adapter_model.safetensors").read_bytes()
+
+    def assert_job(self, job_id, outcome, seconds=60):
+        self.assertEqual(ended(job_id, seconds), outcome, output_of(job_id))
+
+    def test_two_nodes_complete_with_the_bits_of_one_process(self):
+        for n in (1, 2):
+            job_id = submit(f"--ntasks-per-node={n}", ROOT / "slurm/train.sbatch", *SHORT, "--run.out", f"on{2 * n}")
+            self.assert_job(job_id, "COMPLETED 0:0")
+            self.assertEqual(self.adapter(f"on{2 * n}"), self.adapter("plain"))
+            self.assertIn(f"on {2 * n} ranks", output_of(job_id))
+
+    def test_mpirun_inside_the_allocation_does_the_same(self):
+        job_id = submit(ROOT / "slurm/train.sbatch", *SHORT, "--run.out", "mpirun", TANDEM_LAUNCHER="mpirun",
+                        TANDEM_LAUNCHER_OPTIONS="--mca btl tcp,self,vader")
+        self.assert_job(job_id, "COMPLETED 0:0")
+        self.assertEqual(self.adapter("mpirun"), self.adapter("plain"))
+        self.assertIn("on 2 ranks", output_of(job_id))
+
+    def test_an_input_error_fails_the_job_with_its_code_and_its_line_last(self):
+        for launcher in ("pmix", "mpirun"):
+            job_id = submit(ROOT / "slurm/train.sbatch", *SHORT, "--data.train", "none.jsonl", "--run.out", "bad",
+                            TANDEM_LAUNCHER=launcher)
+            self.assert_job(job_id, "FAILED 3:0")
+            self.assertIn("none.jsonl", output_of(job_id).splitlines()[-1])
+
+    def test_a_killed_rank_fails_the_job_within_30_seconds(self):
+        for launcher in ("pmix", "mpirun"):
+            job_id = submit(ROOT / "slurm/train.sbatch", *LONG, "--run.out", f"killed_{launcher}",
+                            TANDEM_LAUNCHER=launcher)
+            wait_for(lambda: (SHARED / f"killed_{launcher}/native.h5").exists(), 60, "first update")
+            os.kill(ranks()[-1], signal.SIGKILL)
+            begin = time.monotonic()
+            outcome = ended(job_id, 30)
+            print(f"{launcher}: a killed rank ends the job in {time.monotonic() - begin:.1f} s: {outcome}")
+            self.assertTrue(outcome.startswith("FAILED"), outcome)
+            self.assertEqual(ranks(), [])
+
+    def test_scancel_leaves_no_process(self):
+        for launcher in ("pmix", "mpirun"):
+            job_id = submit(ROOT / "slurm/train.sbatch", *LONG, "--run.out", f"cancelled_{launcher}",
+                            TANDEM_LAUNCHER=launcher)
+            wait_for(lambda: (SHARED / f"cancelled_{launcher}/native.h5").exists(), 60, "first update")
+            run("scancel", job_id)
+            begin = time.monotonic()
+            wait_for(lambda: not ranks(), 10, "no process of the job")
+            print(f"{launcher}: scancel took {time.monotonic() - begin:.1f} s")
+            self.assertTrue(ended(job_id, 20).startswith("CANCELLED"))
+
+    def test_seeds_are_an_array_and_are_compared(self):
+        job_id = submit("--array=1-4", ROOT / "slurm/seeds.sbatch", "seeds", *SHORT)
+        wait_for(lambda: not run("squeue", "-h", "-j", job_id).stdout, 90, "end of the array")
+        for seed in range(1, 5):
+            self.assertTrue((SHARED / f"seeds/{seed}/adapter").is_dir(), output_of(f"{job_id}_{seed}"))
+            self.assertIn("trained 6 updates", output_of(f"{job_id}_{seed}"))
+        self.assertEqual(self.adapter("seeds/1"), self.adapter("plain"))  # tiny.cfg has seed 1
+        self.assertNotEqual(self.adapter("seeds/1"), self.adapter("seeds/2"))
+        same = submit("--dependency", f"afterok:{job_id}", ROOT / "slurm/compare.sbatch", "seeds/1", "plain")
+        self.assert_job(same, "COMPLETED 0:0")
+        other = submit(ROOT / "slurm/compare.sbatch", "seeds/1", "seeds/2")
+        self.assert_job(other, "FAILED 5:0")
+
+    def test_srun_that_mpi_does_not_understand_is_refused(self):
+        for n, kind, code in ((2, "none", 4), (1, "none", 4), (2, "pmi2", 1)):  # 1: of MPI_Init
+            done = run("srun", "-N", n, "-n", n, f"--mpi={kind}", TANDEM, "train", *SHORT, "--run.out", "nopmix")
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn("srun --mpi=pmix", done.stderr)
+            self.assertFalse((SHARED / "nopmix").exists())
+
+    def test_one_plain_process_in_an_allocation_of_two_works(self):
+        job_id = submit("--nodes=2", "--ntasks-per-node=1", "--output=tandem-%j.out", "--wrap",
+                        f"{TANDEM} train {' '.join(SHORT)} --run.out one")
+        self.assert_job(job_id, "COMPLETED 0:0")
+        self.assertEqual(self.adapter("one"), self.adapter("plain"))
+
+
+if __name__ == "__main__":
+    TANDEM = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)
