@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "src/base/error.hpp"
@@ -125,6 +128,19 @@ Id create_in_memory(const std::filesystem::path& name) {
   return owned(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, name.string());
 }
 
+Id open_in_memory(const std::filesystem::path& path) {
+  prepare();
+  std::ifstream stream(path, std::ios::binary);
+  std::string image{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream || image.empty()) throw Error(ErrorKind::kInput, cat(path.string(), ": cannot be read"));
+  const Id access = owned(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "file access");
+  constexpr std::size_t kGrowth = std::size_t{1} << 20;
+  checked_status(H5Pset_fapl_core(access.get(), kGrowth, /*backing_store=*/false), "file access");
+  checked_status(H5Pset_file_image(access.get(), image.data(), image.size()), "file image");
+  const std::string name = path.string() + " (in memory)";
+  return owned(H5Fopen(name.c_str(), H5F_ACC_RDWR, access.get()), H5Fclose, path.string());
+}
+
 void file_image(const Id& file, std::vector<std::byte>& image) {
   checked_status(H5Fflush(file.get(), H5F_SCOPE_GLOBAL), "flush");
   const ssize_t bytes = H5Fget_file_image(file.get(), nullptr, 0);
@@ -152,7 +168,12 @@ void close_file(Id& file) {
   checked_status(H5Fclose(file.release()), "close");
 }
 
+bool exists(const Id& parent, const std::string& name) {
+  return checked(H5Lexists(parent.get(), name.c_str(), H5P_DEFAULT), name) > 0;
+}
+
 Id create_group(const Id& parent, const std::string& name) {
+  if (exists(parent, c_text(name, "group name"))) return open_group(parent, name);
   return owned(
       H5Gcreate2(parent.get(), c_text(name, "group name").c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
       H5Gclose, cat("group ", name));
@@ -192,8 +213,42 @@ Id digest_type() {
   return type;
 }
 
+namespace {
+
+// The values of a dataset, and whether they are these: texts of any length as texts, all else as bytes.
+void require_same(const Id& parent, const std::string& name, const ElementType& type,
+                  std::span<const hsize_t> dims, const void* values) {
+  const std::string what = cat("dataset ", name);
+  const Id dataset = owned(H5Dopen2(parent.get(), name.c_str(), H5P_DEFAULT), H5Dclose, what);
+  const Id space = owned(H5Dget_space(dataset.get()), H5Sclose, what);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  std::vector<hsize_t> stored(static_cast<std::size_t>(std::max(rank, 0)));
+  checked(H5Sget_simple_extent_dims(space.get(), stored.data(), nullptr), what);
+  bool same = std::equal(stored.begin(), stored.end(), dims.begin(), dims.end());
+  if (same) {
+    std::size_t count = 1;
+    for (const hsize_t size : stored) count *= size;
+    std::vector<std::byte> held(count * type.bytes);
+    if (count > 0)
+      checked_status(H5Dread(dataset.get(), type.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, held.data()), what);
+    if (count > 0 && H5Tis_variable_str(type.memory) > 0) {
+      const auto* mine = static_cast<const char* const*>(values);
+      const auto* theirs = reinterpret_cast<const char* const*>(held.data());
+      for (std::size_t i = 0; i < count && same; ++i)
+        same = std::string_view(mine[i]) == (theirs[i] ? std::string_view(theirs[i]) : std::string_view());
+      H5Dvlen_reclaim(type.memory, space.get(), H5P_DEFAULT, held.data());
+    } else {
+      same = held.empty() || std::memcmp(held.data(), values, held.size()) == 0;
+    }
+  }
+  if (!same) throw Error(ErrorKind::kInput, cat(what, " holds other values than this run computes"));
+}
+
+}  // namespace
+
 void write_array(const Id& parent, const std::string& name, const ElementType& type,
                  std::span<const hsize_t> dims, const void* values, const About& about) {
+  if (exists(parent, c_text(name, "dataset name"))) return require_same(parent, name, type, dims, values);
   const Id space = dims.empty() ? scalar_space()
                                 : owned(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
                                         H5Sclose, cat("dataset ", name));
@@ -223,6 +278,10 @@ void write_texts(const Id& parent, const std::string& name, std::span<const std:
   const hsize_t count = texts.size();
   write_array(parent, name, {type.get(), type.get(), sizeof(char*)}, std::span(&count, 1), pointers.data(),
               about);
+}
+
+void remove(const Id& parent, const std::string& name) {
+  checked_status(H5Ldelete(parent.get(), name.c_str(), H5P_DEFAULT), cat("remove ", name));
 }
 
 void overwrite(const Id& parent, const std::string& name, const ElementType& type, const void* values) {
@@ -263,17 +322,40 @@ Column::Column(const Id& parent, std::string name, const ElementType& type,
       memory_type_(owned(H5Tcopy(type.memory), H5Tclose, name_)),
       row_bytes_(type.bytes),
       extent_{0} {
-  std::vector<hsize_t> most = {H5S_UNLIMITED}, chunk = {static_cast<hsize_t>(chunk_rows)};
   for (const std::int64_t size : row_shape) {
     row_bytes_ *= static_cast<std::size_t>(size);
-    for (auto* shape : {&extent_, &most, &chunk}) shape->push_back(static_cast<hsize_t>(size));
+    extent_.push_back(static_cast<hsize_t>(size));
   }
+  pending_.reserve(row_bytes_ * static_cast<std::size_t>(chunk_rows));
+  if (exists(parent, name_))
+    open(parent, type);
+  else
+    create(parent, type, chunk_rows, about);
+}
+
+void Column::open(const Id& parent, const ElementType& type) {
+  const std::string what = cat("dataset ", name_);
+  dataset_ = owned(H5Dopen2(parent.get(), name_.c_str(), H5P_DEFAULT), H5Dclose, what);
+  const Id stored = owned(H5Dget_type(dataset_.get()), H5Tclose, what);
+  const Id space = owned(H5Dget_space(dataset_.get()), H5Sclose, what);
+  std::vector<hsize_t> extent(extent_.size(), 0);
+  if (H5Tequal(stored.get(), type.file) <= 0 ||
+      H5Sget_simple_extent_ndims(space.get()) != static_cast<int>(extent.size()) ||
+      H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr) < 0 ||
+      !std::equal(extent.begin() + 1, extent.end(), extent_.begin() + 1))
+    throw Error(ErrorKind::kInput, cat(what, " has another type or width than this run's rows"));
+  extent_ = extent;
+}
+
+void Column::create(const Id& parent, const ElementType& type, std::int64_t chunk_rows, const About& about) {
+  std::vector<hsize_t> most = extent_, chunk = extent_;
+  most[0] = H5S_UNLIMITED;
+  chunk[0] = static_cast<hsize_t>(chunk_rows);
   const int rank = static_cast<int>(extent_.size());
   const std::string what = cat("dataset ", name_);
   const Id space = owned(H5Screate_simple(rank, extent_.data(), most.data()), H5Sclose, what);
   const Id create = owned(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
   checked_status(H5Pset_chunk(create.get(), rank, chunk.data()), what);
-  pending_.reserve(row_bytes_ * static_cast<std::size_t>(chunk_rows));
   dataset_ = owned(
       H5Dcreate2(parent.get(), name_.c_str(), type.file, space.get(), H5P_DEFAULT, create.get(), H5P_DEFAULT),
       H5Dclose, what);
@@ -319,9 +401,7 @@ void Column::write_pending() {
 }
 
 Table::Table(const Id& parent, const std::string& name, std::string row_label, std::int64_t chunk_rows)
-    : group_(checked(H5Lexists(parent.get(), name.c_str(), H5P_DEFAULT), name) > 0
-                 ? open_group(parent, name)
-                 : create_group(parent, name)),
+    : group_(create_group(parent, name)),
       name_(name),
       row_label_(std::move(row_label)),
       chunk_rows_(chunk_rows) {}

@@ -52,6 +52,8 @@ inline Id owned(hid_t id, Id::Close close, std::string_view what) { return {chec
 
 // A file that exists in memory only; `name` appears in errors and must not be open already.
 Id create_in_memory(const std::filesystem::path& name);
+// A file read from disk to be continued in memory only; the file on disk stays as it is.
+Id open_in_memory(const std::filesystem::path& path);
 // File access without a lock: there is one writer per file, and readers see published files only.
 Id access_without_lock();
 // The bytes of the file as they would lie on disk after closing it. Flushes first: HDF5 itself does not, and
@@ -63,6 +65,8 @@ Id create_on_disk(const std::filesystem::path& path);
 // Closes what is left open of a file; says what the destructor would keep to itself (a full disk).
 void close_file(Id& file);
 
+bool exists(const Id& parent, const std::string& name);
+// create_group: it is opened where it is there already (a file that is continued).
 Id create_group(const Id& parent, const std::string& name);
 Id open_group(const Id& parent, const std::string& name);
 
@@ -93,12 +97,15 @@ ElementType float32_type();
 inline constexpr std::size_t kDigestChars = 64;
 Id digest_type();
 
+// Where a dataset of that name is there already, as in a file that is continued, it must hold these values:
+// kInput otherwise.
 void write_array(const Id& parent, const std::string& name, const ElementType& type,
                  std::span<const hsize_t> dims, const void* values, const About& about);
 void write_text(const Id& parent, const std::string& name, std::string_view text, const About& about);
 void write_texts(const Id& parent, const std::string& name, std::span<const std::string> texts,
                  const About& about);
 
+void remove(const Id& parent, const std::string& name);
 // Replaces all values of a dataset.
 void overwrite(const Id& parent, const std::string& name, const ElementType& type, const void* values);
 // NAME leads to the root of another file, whose path is relative to this file's folder.
@@ -111,7 +118,7 @@ hid_t native_type();
 // A dataset that grows by rows; rows wait in memory until write_pending().
 class Column {
  public:
-  // row_shape: of one row; empty: one element per row.
+  // row_shape: of one row; empty: one element per row. A dataset that is there already is continued.
   Column(const Id& parent, std::string name, const ElementType& type, std::span<const std::int64_t> row_shape,
          std::int64_t chunk_rows, const About& about);
 
@@ -127,6 +134,8 @@ class Column {
   const Id& dataset() const { return dataset_; }
 
  private:
+  void create(const Id& parent, const ElementType& type, std::int64_t chunk_rows, const About& about);
+  void open(const Id& parent, const ElementType& type);
   void append_bytes(std::span<const std::byte> row, hid_t type);
 
   std::string name_;

@@ -89,6 +89,8 @@ bool is_temporary_of(std::string_view entry, std::string_view name) {
          (entry.ends_with(".tmp") || entry.ends_with(".old"));
 }
 
+fs::path temporary_name(const fs::path& path, const char* ending) { return own_name(path, ending); }
+
 void require_replaceable(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);

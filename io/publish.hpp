@@ -18,6 +18,9 @@ namespace tandem {
 // Whether a writer of `name` may have left `entry` in the same folder.
 bool is_temporary_of(std::string_view entry, std::string_view name);
 
+// The name that this process gives to what stands in for `path`; ending: ".tmp" or ".old".
+std::filesystem::path temporary_name(const std::filesystem::path& path, const char* ending);
+
 // Throws where `path` exists and is no regular file: for those who want to know before they compute.
 void require_replaceable(const std::filesystem::path& path);
 

@@ -85,18 +85,63 @@ RenderRow render_row(const SampleSet& samples, std::int64_t i) {
   return row;
 }
 
+std::optional<TrajectoryEnd> trajectory_end(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  try {
+    const hdf5::Id opened = hdf5::open_for_reading(file);
+    const hdf5::Node root(opened, file);
+    TrajectoryEnd end;
+    end.complete = root.int_attribute("complete").value_or(0) == 1;
+    if (const auto spec = root.group("spec")) end.spec_text = spec->text("text").value_or("");
+    if (const auto updates = root.group("update"))
+      if (const std::vector<std::int64_t> shape = updates->shape("step"); !shape.empty())
+        end.last_update = shape[0];
+    return end;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 struct TrajectoryWriter::State {
-  State(fs::path path_, const TrajectoryHeader& header_, double flush_s_)
+  State(fs::path path_, const TrajectoryHeader& header_, double flush_s_, const fs::path& begin)
       : path(std::move(path_)),
         header(header_),
         flush_s(flush_s_),
-        file(hdf5::create_in_memory(path.string() + " (in memory)")),
+        file(begin.empty() ? hdf5::create_in_memory(path.string() + " (in memory)")
+                           : hdf5::open_in_memory(begin)),
         provenance(hdf5::create_group(file, "provenance")) {
     if (!header.records_updates) return;
     format::Sizes sizes;
     if (header.batch_global > 0) sizes["G"] = header.batch_global;
     updates = format::growing_table(file, "update", "U", sizes, kUpdateChunk);
   }
+
+  // What a file that is continued holds already.
+  void find_end(const fs::path& begin) {
+    const hdf5::Node root(file, begin);
+    if (const auto format = root.text_attribute("format"); format != "tandem-trajectory")
+      throw Error(ErrorKind::kInput, cat(begin.string(), ": is no trajectory"));
+    const auto last = [&](const char* group, std::int64_t none) {
+      const auto node = root.group(group);
+      std::vector<std::int64_t> dims;
+      const auto steps = node ? node->ints("step", dims) : std::vector<std::int64_t>();
+      return steps.empty() ? none : steps.back();
+    };
+    last_update = last("update", 0);
+    last_eval = last("eval", -1);
+    last_audit = last("audit", 0);
+    if (const auto node = root.group("provenance"))
+      for (const std::string& name : node->attributes())
+        known_provenance[name] = node->attribute_as_text(name);
+    if (hdf5::exists(file, "snapshot")) {
+      snapshots = hdf5::open_group(file, "snapshot");
+      for (const std::string& name : root.group("snapshot")->members())
+        snapshot_steps.insert(std::stoll(name));
+    }
+  }
+
+  fs::path snapshot_folder() const { return path.parent_path() / (path.stem().string() + ".snapshots"); }
 
   // Rows of all tables, then the image of the file.
   void write_pending() {
@@ -115,6 +160,7 @@ struct TrajectoryWriter::State {
   std::optional<AuditTable> audits;
   Id snapshots;
   std::set<std::int64_t> snapshot_steps;
+  std::map<std::string, std::string> known_provenance;  // of a file that is continued
   std::vector<std::string> adapter_names;
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
   std::int64_t n_base_tensors = 0;
@@ -126,19 +172,27 @@ struct TrajectoryWriter::State {
 };
 
 TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header, double flush_s)
-    : state_(std::make_unique<State>(std::move(file), header, flush_s)) {
+    : TrajectoryWriter(std::move(file), header, flush_s, {}) {}
+
+TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header, double flush_s,
+                                   const fs::path& begin)
+    : state_(std::make_unique<State>(std::move(file), header, flush_s, begin)) {
   auto& s = *state_;
+  if (!begin.empty()) s.find_end(begin);
   hdf5::set_attribute(s.file, "format", "tandem-trajectory");
   hdf5::set_attribute(s.file, "format_version", kTrajectoryVersion);
   hdf5::set_attribute(s.file, "stack", header.stack);
   hdf5::set_attribute(s.file, "complete", std::int64_t{0});
   if (!header.spec_text.empty()) write_canonical(s.file, "spec", header.spec_text);
+  if (hdf5::exists(s.file, "execution")) hdf5::remove(s.file, "execution");
   if (!header.execution_text.empty()) write_canonical(s.file, "execution", header.execution_text);
-  for (const auto& [name, value] : header.provenance) set_provenance(name, value);
+  for (const auto& [name, value] : header.provenance)
+    if (!s.known_provenance.contains(name)) set_provenance(name, value);
   s.sample_ids.resize(static_cast<std::size_t>(header.batch_global));
   if (!header.records_eval) return;
   s.evals = format::growing_table(s.file, "eval", "E", {}, kEvalChunk);
   s.memory = format::growing_table(s.file, "memory", "E", {}, kEvalChunk);
+  if (!begin.empty()) return;
   const double unknown[] = {std::nan(""), std::nan("")};
   format::write(s.file, "eval/loss_adapter_off", unknown);
 }
@@ -279,6 +333,12 @@ void TrajectoryWriter::set_provenance(const std::string& name, double value) {
   hdf5::set_attribute(state_->provenance, name, value);
 }
 
+void TrajectoryWriter::add_provenance(const std::string& name, const std::string& value) {
+  std::string& all = state_->known_provenance[name];
+  all += (all.empty() ? "" : "; ") + value;
+  set_provenance(name, all);
+}
+
 void TrajectoryWriter::append_update(const UpdateRow& row) {
   auto& s = *state_;
   if (!s.updates) misused("an update, but the header says there are none");
@@ -357,7 +417,7 @@ void TrajectoryWriter::append_load_memory(std::int64_t step, std::int64_t row, c
 void TrajectoryWriter::write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts) {
   auto& s = *state_;
   if (s.adapter_names.empty()) misused("a snapshot before set_adapter");
-  const fs::path folder = s.path.parent_path() / (s.path.stem().string() + ".snapshots");
+  const fs::path folder = s.snapshot_folder();
   fs::create_directories(folder);
   const std::string name = std::to_string(step);
   FilePublisher publisher(folder / (name + ".h5"));
@@ -383,6 +443,21 @@ void TrajectoryWriter::write_snapshot(std::int64_t step, std::span<const Snapsho
 }
 
 bool TrajectoryWriter::has_snapshot(std::int64_t step) const { return state_->snapshot_steps.contains(step); }
+
+void TrajectoryWriter::remove_other_snapshots() const {
+  std::error_code error;
+  std::vector<fs::path> others;
+  for (const auto& entry : fs::directory_iterator(state_->snapshot_folder(), error)) {
+    bool linked = false;
+    for (const std::int64_t step : state_->snapshot_steps)
+      linked = linked || entry.path().filename() == cat(step, ".h5");
+    if (!linked) others.push_back(entry.path());
+  }
+  for (const fs::path& file : others) {
+    fs::remove_all(file, error);
+    if (error) throw Error(ErrorKind::kInput, cat(file.string(), ": cannot be removed: ", error.message()));
+  }
+}
 
 void TrajectoryWriter::publish() {
   auto& s = *state_;

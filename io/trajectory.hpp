@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -92,10 +93,24 @@ struct SnapshotPart {
   std::variant<std::vector<std::span<const float>>, std::vector<std::span<const double>>> tensors;
 };
 
+// Whether a published file is complete, and how far it goes; nullopt where there is none or it cannot be
+// read.
+struct TrajectoryEnd {
+  bool complete = false;
+  std::int64_t last_update = 0;
+  std::string spec_text;
+};
+std::optional<TrajectoryEnd> trajectory_end(const std::filesystem::path& file);
+
 class TrajectoryWriter {
  public:
   // Nothing is on disk before the first publish(). flush_s: least seconds between maybe_publish()es.
   TrajectoryWriter(std::filesystem::path file, const TrajectoryHeader& header, double flush_s);
+  // Continues what the file `begin` holds, whose spec and parts must be the header's; the set_ functions
+  // below then compare what is there with what they are given, and throw kInput where it differs. The
+  // execution's text is replaced; of provenance, what is there already stays. `begin` itself stays as it is.
+  TrajectoryWriter(std::filesystem::path file, const TrajectoryHeader& header, double flush_s,
+                   const std::filesystem::path& begin);
   ~TrajectoryWriter();  // publishes nothing
   TrajectoryWriter(TrajectoryWriter&&) noexcept;
 
@@ -118,6 +133,9 @@ class TrajectoryWriter {
   void set_provenance(const std::string& name, std::int64_t value);
   void set_provenance(const std::string& name, double value);
 
+  // Adds to a list: the entries before it, "; ", the value.
+  void add_provenance(const std::string& name, const std::string& value);
+
   void append_update(const UpdateRow& row);
   void append_eval(const EvalRow& row);
   // /eval/loss_adapter_off: at step 0 and at the end; NaN while not known.
@@ -131,6 +149,9 @@ class TrajectoryWriter {
   // Publishes FILE's stem + ".snapshots/<step>.h5" and links it as /snapshot/<step>. Needs set_adapter.
   void write_snapshot(std::int64_t step, std::span<const SnapshotPart> parts);
   bool has_snapshot(std::int64_t step) const;
+  // Deletes the snapshots beside the file that it does not link: of a run that got further than where it is
+  // continued.
+  void remove_other_snapshots() const;
 
   // Puts all rows so far on disk (see publish.hpp). After an error the writer is whole and may publish again.
   void publish();

@@ -186,7 +186,8 @@ struct MirrorRecorder::Handlers {
     TrajectoryHeader header = self.free_->header;
     header.records_eval = !m.at("held_out").empty();
     header.records_norms = header.records_eval;
-    self.writer_ = std::make_unique<TrajectoryWriter>(self.free_->file, header, self.free_->flush_s);
+    const MirrorRecorder::Free& f = *self.free_;
+    self.writer_ = std::make_unique<TrajectoryWriter>(f.file, header, f.flush_s, f.begin);
     std::vector<LoadRow> load;
     for (const json& t : m.at("load")) load.push_back({t[0], t[1], t[2], t[3], t[4], t[5]});
     free().set_load(load, m.at("config").get<std::string>());
@@ -206,6 +207,10 @@ struct MirrorRecorder::Handlers {
       probe.target.push_back(token[2]);
     }
     if (probe.size() > 0) free().set_probe(probe, m.at("layers"));
+    if (!f.begin.empty()) {
+      free().add_provenance("resumed", f.resumed);
+      free().remove_other_snapshots();
+    }
     free().publish();
   }
 

@@ -47,6 +47,8 @@ class MirrorRecorder {
     std::filesystem::path file;
     TrajectoryHeader header;  // of the mirror's file
     double flush_s;
+    std::filesystem::path begin = {};  // the file to be continued; empty: a new one
+    std::string resumed = {};          // said in its provenance then
   };
   // native: outlives this object. sizes: elements of each adapter tensor, in digest order. say(text, warning)
   // writes a line of the log.

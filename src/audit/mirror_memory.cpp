@@ -24,8 +24,8 @@ std::int64_t mirror_memory_bytes(const MirrorSizes& s) {
   // thresholds are measured an exact and a rounded gradient.
   constexpr auto kJobs = static_cast<std::int64_t>(MirrorThread::kWaiting) + 2;
   if (s.audits) bytes += kJobs * 7 * kFloat * s.adapter_elements + 5 * adapter;
-  // The free run's adapter and moments, and the adapter before a step.
-  if (s.free_run) bytes += 4 * adapter;
+  // The free run's adapter and moments, before a step and after it.
+  if (s.free_run) bytes += 6 * adapter;
   // A snapshot's four groups on their way: as a message, packed, with others, and both again on rank 0.
   if (s.free_run && s.snapshots) bytes += 6 * 4 * adapter;
   return bytes;

@@ -1,5 +1,6 @@
 #include "src/audit/mirror_thread.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "comm/topology.hpp"
 #include "src/audit/free_run.hpp"
 #include "src/base/clock.hpp"
+#include "src/base/error.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -29,7 +31,8 @@ MirrorMessage skipped_message(std::int64_t step) {
 
 }  // namespace
 
-MirrorThread::MirrorThread(MirrorOptions options) : options_(std::move(options)) {
+MirrorThread::MirrorThread(MirrorOptions options, MirrorState begin)
+    : options_(std::move(options)), state_(std::move(begin)), policy_(state_.missed) {
   options_.inputs.cancelled = &given_up_;
   thread_ = std::thread([this] { run(); });
 }
@@ -62,18 +65,21 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
     ready_ = true;
     changed_.notify_all();
   }
-  if (options_.audits) {
-    thresholds_ = calibrate(mirror, options_.precision, options_.calibration);
-    if (!thresholds_->from_file) post(line_message("mirror: thresholds calibrated", false));
-    if (!thresholds_->not_kept.empty())
-      post(line_message("mirror: thresholds are not kept (mirror.calibration): " + thresholds_->not_kept,
-                        true));
+  if (options_.audits && !state_.thresholds) {
+    Thresholds found = calibrate(mirror, options_.precision, options_.calibration);
+    if (!found.from_file) post(line_message("mirror: thresholds calibrated", false));
+    if (!found.not_kept.empty())
+      post(line_message("mirror: thresholds are not kept (mirror.calibration): " + found.not_kept, true));
+    const std::lock_guard lock(mutex_);
+    state_.thresholds = std::move(found);
   }
   std::optional<FreeRun> free;
   if (options_.free_run)
     free.emplace(mirror,
                  FreeRun::Options{options_.snapshot_every, options_.snapshot_what, options_.observe_every},
-                 [this](MirrorMessage message) { post(std::move(message)); });
+                 state_.free_run);
+  // A file that is continued: what does not change is told again, to be compared.
+  if (free && state_.free_run && !free->ended()) post(start_message(mirror));
   while (!given_up_) {
     const bool more = free && !free->ended();
     if (const auto job = next_job(!more))
@@ -81,41 +87,62 @@ void MirrorThread::work(const mirror::Mirror& mirror) {
     else if (const auto weights = next_weights())
       look_at_weights(mirror, *weights);
     else if (more)
-      free->advance();
+      advance(*free);
     else
       break;
   }
-  post(fact_message("mirror_audits", static_cast<double>(audits_)));
-  post(fact_message("mirror_thresholds_measured_again", static_cast<double>(measured_again_)));
-  post(fact_message("mirror_audits_skipped", static_cast<double>(skipped_)));
-  if (audits_ > 0)
-    post(fact_message("mirror_seconds_per_audit", audit_seconds_ / static_cast<double>(audits_)));
-  post(fact_message("mirror_audits_waiting_at_most", static_cast<double>(most_waiting_)));
+  const auto count = [&](const char* name, std::int64_t n) {
+    post(fact_message(name, static_cast<double>(n)));
+  };
+  count("mirror_audits", state_.audits);
+  count("mirror_thresholds_measured_again", state_.measured_again);
+  count("mirror_audits_skipped", state_.skipped);
+  if (state_.audits > 0)
+    post(fact_message("mirror_seconds_per_audit", state_.audit_seconds / static_cast<double>(state_.audits)));
+  count("mirror_audits_waiting_at_most", state_.most_waiting);
+}
+
+void MirrorThread::advance(FreeRun& free) {
+  std::vector<MirrorMessage> told = free.advance();
+  const std::lock_guard lock(mutex_);
+  state_.free_run = free.state();
+  for (MirrorMessage& message : told) messages_.push_back(std::move(message));
+  changed_.notify_all();
 }
 
 void MirrorThread::audit(const mirror::Mirror& mirror, const UpdateJob& job) {
   const double begin = now_s();
-  const AuditOutcome outcome = audit_update(mirror, job, options_.precision, *thresholds_, measured_again_);
-  audit_seconds_ += now_s() - begin;
-  ++audits_;
-  const bool keep = outcome.verdict != Verdict::kPass && snapshots_left_ > 0;
-  if (keep) --snapshots_left_;
-  if (job.base_tensor) post(base_weights_message(job.step, std::span(&*job.base_tensor, 1)));
-  post(audit_message(outcome, keep ? &job : nullptr));
+  Thresholds thresholds = *state_.thresholds;
+  std::int64_t measured_again = 0;
+  const AuditOutcome outcome = audit_update(mirror, job, options_.precision, thresholds, measured_again);
+  const bool keep = outcome.verdict != Verdict::kPass && state_.snapshots_left > 0;
+  std::vector<MirrorMessage> told;
+  if (job.base_tensor) told.push_back(base_weights_message(job.step, std::span(&*job.base_tensor, 1)));
+  told.push_back(audit_message(outcome, keep ? &job : nullptr));
+
   const std::lock_guard lock(mutex_);
+  for (const std::int64_t step : state_.jobs.front().skipped_after) told.push_back(skipped_message(step));
+  state_.jobs.pop_front();
+  state_.thresholds = std::move(thresholds);
+  state_.measured_again += measured_again;
+  state_.audit_seconds += now_s() - begin;
+  ++state_.audits;
+  if (keep) --state_.snapshots_left;
+  for (MirrorMessage& message : told) messages_.push_back(std::move(message));
   working_ = false;
-  for (const std::int64_t step : std::exchange(skipped_after_work_, {}))
-    messages_.push_back(skipped_message(step));
   end_with(outcome.verdict);
 }
 
 void MirrorThread::look_at_weights(const mirror::Mirror& mirror, const BaseWeights& weights) {
   const std::string text = differing_weights(mirror, weights.tensors);
-  post(base_weights_message(weights.step, weights.tensors));
-  if (text.empty()) return;
-  post(bare_message(weights.step, Verdict::kExact, text));
   const std::lock_guard lock(mutex_);
-  end_with(Verdict::kExact);
+  if (weights.recorded || !text.empty())
+    messages_.push_back(base_weights_message(weights.step, weights.tensors));
+  if (!text.empty()) messages_.push_back(bare_message(weights.step, Verdict::kExact, text));
+  state_.weights.pop_front();
+  looking_ = false;
+  if (!text.empty()) end_with(Verdict::kExact);
+  changed_.notify_all();
 }
 
 void MirrorThread::end_with(Verdict verdict) {
@@ -152,63 +179,66 @@ void MirrorThread::post(MirrorMessage message) {
   changed_.notify_all();
 }
 
-std::optional<UpdateJob> MirrorThread::next_job(bool wait) {
+std::shared_ptr<const UpdateJob> MirrorThread::next_job(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [&] { return !jobs_.empty() || !weights_.empty() || closed_ || given_up_; });
-  if (jobs_.empty() || (!weights_.empty() && weights_.front().step < jobs_.front().job.step))
-    return std::nullopt;
-  UpdateJob job = std::move(jobs_.front().job);
-  skipped_after_work_ = std::move(jobs_.front().skipped_after);
-  jobs_.pop_front();
+  const auto& jobs = state_.jobs;
+  const auto& weights = state_.weights;
+  if (wait) changed_.wait(lock, [&] { return !jobs.empty() || !weights.empty() || closed_ || given_up_; });
+  if (jobs.empty() || (!weights.empty() && weights.front().step < jobs.front().job->step)) return nullptr;
   working_ = true;
   changed_.notify_all();
-  return job;
+  return jobs.front().job;
 }
 
 std::optional<BaseWeights> MirrorThread::next_weights() {
   const std::lock_guard lock(mutex_);
-  if (weights_.empty()) return std::nullopt;
-  BaseWeights weights = std::move(weights_.front());
-  weights_.pop_front();
-  return weights;
+  if (state_.weights.empty()) return std::nullopt;
+  looking_ = true;
+  return state_.weights.front();
 }
 
-void MirrorThread::wait_until_ready() {
+template <class Condition>
+void MirrorThread::wait(const Interrupted& interrupted, Condition condition) {
+  constexpr std::chrono::milliseconds kLook{100};
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ready_; });
+  if (!interrupted) return changed_.wait(lock, condition);
+  while (!changed_.wait_for(lock, kLook, condition))
+    if (interrupted()) throw Error(ErrorKind::kStopped, "stopped by a signal");
+}
+
+void MirrorThread::wait_until_ready(const Interrupted& interrupted) {
+  wait(interrupted, [&] { return ready_; });
+  const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
 }
 
 bool MirrorThread::can_take() {
   const std::lock_guard lock(mutex_);
-  return jobs_.size() < kWaiting || done_;
+  return state_.jobs.size() < kWaiting + (working_ ? 1 : 0) || done_;
 }
 
-void MirrorThread::wait_until_it_can_take() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.size() < kWaiting || done_; });
+void MirrorThread::wait_until_it_can_take(const Interrupted& interrupted) {
+  wait(interrupted, [&] { return state_.jobs.size() < kWaiting + (working_ ? 1 : 0) || done_; });
 }
 
 void MirrorThread::give(UpdateJob job) {
   const std::lock_guard lock(mutex_);
-  jobs_.push_back({std::move(job), {}});
-  most_waiting_ = std::max(most_waiting_, jobs_.size() + (working_ ? 1 : 0));
+  state_.jobs.push_back({std::make_shared<const UpdateJob>(std::move(job)), {}});
+  state_.most_waiting = std::max(state_.most_waiting, static_cast<std::int64_t>(state_.jobs.size()));
   changed_.notify_all();
 }
 
 void MirrorThread::give_weights(BaseWeights weights) {
   const std::lock_guard lock(mutex_);
-  weights_.push_back(std::move(weights));
+  state_.weights.push_back(std::move(weights));
   changed_.notify_all();
 }
 
 void MirrorThread::note_skipped(std::int64_t step) {
   const std::lock_guard lock(mutex_);
-  ++skipped_;
-  if (!jobs_.empty())
-    jobs_.back().skipped_after.push_back(step);
-  else if (working_)
-    skipped_after_work_.push_back(step);
+  ++state_.skipped;
+  if (!state_.jobs.empty())
+    state_.jobs.back().skipped_after.push_back(step);
   else
     messages_.push_back(skipped_message(step));
 }
@@ -219,7 +249,7 @@ void MirrorThread::close() {
   changed_.notify_all();
 }
 
-MirrorThread::Mail MirrorThread::take(double seconds) {
+MirrorThread::Mail MirrorThread::take(double seconds, MirrorState* state) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(seconds),
                     [&] { return !messages_.empty() || done_ || failure_; });
@@ -228,6 +258,10 @@ MirrorThread::Mail MirrorThread::take(double seconds) {
   mail.messages = std::exchange(messages_, {});
   mail.stop = stop_;
   mail.done = done_;
+  if (state) {
+    *state = state_;
+    state->missed = policy_.missed();
+  }
   return mail;
 }
 

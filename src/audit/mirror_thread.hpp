@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "src/audit/messages.hpp"
+#include "src/audit/mirror_state.hpp"
 #include "src/audit/mismatch_policy.hpp"
 #include "src/audit/update_job.hpp"
 #include "src/mirror/mirror.hpp"
@@ -38,20 +39,24 @@ struct MirrorOptions {
 
 class MirrorThread {
  public:
-  // Starts the thread. Its first message tells the expected cost; ready() waits for it.
-  explicit MirrorThread(MirrorOptions options);
+  // Starts the thread. Its first message tells the expected cost; ready() waits for it. begin: the state that
+  // another one left.
+  explicit MirrorThread(MirrorOptions options, MirrorState begin = {});
   // Gives up what is not done.
   ~MirrorThread();
   MirrorThread(const MirrorThread&) = delete;
   MirrorThread& operator=(const MirrorThread&) = delete;
 
+  // Asked now and then by what waits below, which then throws Error(kStopped) where it says true.
+  using Interrupted = std::function<bool()>;
+
   // Until inputs are read and the cost is told. Throws what the thread threw.
-  void wait_until_ready();
+  void wait_until_ready(const Interrupted& interrupted = {});
 
   // A job that is in work and kWaiting behind it are the most that are held.
   static constexpr std::size_t kWaiting = 1;
   bool can_take();
-  void wait_until_it_can_take();
+  void wait_until_it_can_take(const Interrupted& interrupted = {});
   void give(UpdateJob job);
   // Before the first job or after the last.
   void give_weights(BaseWeights weights);
@@ -64,42 +69,37 @@ class MirrorThread {
     bool stop = false;  // a mismatch that ends the run
     bool done = false;  // after close(): nothing is left to do
   };
-  // What has come since; waits up to `seconds` for something. Throws what the thread threw.
-  Mail take(double seconds = 0.0);
+  // What has come since; waits up to `seconds` for something. Throws what the thread threw. state: if given,
+  // that at which exactly these messages and those before had come; the work goes on meanwhile.
+  Mail take(double seconds = 0.0, MirrorState* state = nullptr);
 
  private:
   void run();
   void work(const mirror::Mirror& mirror);
   void audit(const mirror::Mirror& mirror, const UpdateJob& job);
   void look_at_weights(const mirror::Mirror& mirror, const BaseWeights& weights);
+  void advance(FreeRun& free);
   void end_with(Verdict verdict);  // as mirror.on_mismatch says; under mutex_
   void post(MirrorMessage message);
-  // nullopt: none, or base weights come first.
-  std::optional<UpdateJob> next_job(bool wait);
+  template <class Condition>
+  void wait(const Interrupted& interrupted, Condition condition);
+  // nullptr: none, or base weights come first. Both stay in state_ until their messages are there.
+  std::shared_ptr<const UpdateJob> next_job(bool wait);
   std::optional<BaseWeights> next_weights();
   void tell_costs(const mirror::Mirror& mirror);
 
   MirrorOptions options_;
-  MismatchPolicy policy_;
-  std::optional<Thresholds> thresholds_;
-  std::int64_t snapshots_left_ = 3;  // of failed audits: disks are finite
-  double audit_seconds_ = 0.0;
-  std::int64_t audits_ = 0, skipped_ = 0, measured_again_ = 0;
-  std::size_t most_waiting_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Messages go out in the order of updates: one that was skipped waits for the audits before it.
-  struct Waiting {
-    UpdateJob job;
-    std::vector<std::int64_t> skipped_after;
-  };
-  std::deque<Waiting> jobs_;
-  std::vector<std::int64_t> skipped_after_work_;
-  std::deque<BaseWeights> weights_;
+  // Always that of the messages: each piece of work changes it and leaves its messages at one stroke. The
+  // first job or weights are the ones in work where working_ or looking_ says so. Messages go out in the
+  // order of updates: one that was skipped waits for the audits before it.
+  MirrorState state_;
+  MismatchPolicy policy_;
   std::vector<MirrorMessage> messages_;
   std::exception_ptr failure_;
-  bool ready_ = false, working_ = false, closed_ = false, stop_ = false, done_ = false;
+  bool ready_ = false, working_ = false, looking_ = false, closed_ = false, stop_ = false, done_ = false;
   std::atomic<bool> given_up_ = false;
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <utility>
 
 #include "io/observations.hpp"
 
@@ -12,6 +13,10 @@ namespace tandem {
 class MismatchPolicy {
  public:
   static constexpr std::size_t kMisses = 2, kOf = 5;
+
+  // missed: of the audits before, the oldest first, as missed() gives them.
+  explicit MismatchPolicy(std::deque<bool> missed = {}) : missed_(std::move(missed)) {}
+  const std::deque<bool>& missed() const { return missed_; }
 
   // True where the run ends with this verdict. Skipped audits do not count.
   bool ends_with(Verdict verdict) {

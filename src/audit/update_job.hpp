@@ -36,6 +36,7 @@ struct BaseTensorInMemory {
 struct BaseWeights {
   std::int64_t step = 0;
   std::vector<BaseTensorInMemory> tensors;
+  bool recorded = true;  // in /load/memory; a difference always is
 };
 
 struct UpdateJob {

@@ -117,7 +117,7 @@ int run_render(const Arguments& arguments) {
 }
 
 int run_train(const Arguments& arguments) {
-  return train_command([&] { return make_config(read_file(arguments), arguments.keys); });
+  return train_command([&] { return make_config(read_file(arguments), arguments.keys); }, arguments.words);
 }
 
 int run_check(const Arguments& arguments) {

@@ -70,6 +70,7 @@ std::vector<po::option> split(const Command& command, const std::vector<std::str
 
 Arguments parse_arguments(const Command& command, const std::vector<std::string>& words) {
   Arguments arguments;
+  arguments.words = words;
   for (const po::option& part : split(command, words)) {
     if (part.position_key >= 0) {
       arguments.positional.insert(arguments.positional.end(), part.value.begin(), part.value.end());

@@ -25,6 +25,7 @@ struct Arguments {
   std::map<std::string, std::vector<std::string>> lists;  // repeatable options, in the order given
   std::vector<std::string> positional;
   Settings keys;
+  std::vector<std::string> words;  // as given
   bool help = false;
 
   bool has(const std::string& name) const { return options.contains(name); }

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "comm/launcher.hpp"
 #include "comm/mpi_communicator.hpp"
@@ -16,6 +17,7 @@
 #include "src/cli/print_error.hpp"
 #include "src/cli/process_setup.hpp"
 #include "src/cli/start_mpi.hpp"
+#include "src/cli/stop_signal.hpp"
 #include "src/cli/version.hpp"
 #include "src/train/run.hpp"
 
@@ -33,7 +35,17 @@ void print_summary(const Config& config, const RunSummary& summary) {
   std::cout << std::flush;
 }
 
-int run(Config config, Communicator& comm) {
+// As a shell takes it.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+int run(Config config, Communicator& comm, const std::vector<std::string>& words) {
   const Version v = version();
   config.execution.build = build_text(v);
   config.execution.instruction_set = v.instruction_set;
@@ -42,7 +54,9 @@ int run(Config config, Communicator& comm) {
       {"compiler", v.compiler}, {"build", build_text(v)},
       {"onednn", v.onednn},     {"hdf5", v.hdf5},
       {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
-  const RunSummary summary = run_training(config, comm, facts);
+  const RunControl control{.stop = stop_signal_came, .command = resuming_command(words, comm.size())};
+  const RunSummary summary = run_training(config, comm, facts, control);
+  if (summary.was_finished) return 0;
   try {
     if (comm.rank() == 0) print_summary(config, summary);
   } catch (const std::ios_base::failure&) {
@@ -53,7 +67,24 @@ int run(Config config, Communicator& comm) {
 
 }  // namespace
 
-int train_command(const std::function<Config()>& read_config) {
+std::string resuming_command(const std::vector<std::string>& words, int ranks) {
+  std::string text = ranks > 1 ? cat("tandem-mpirun -n ", ranks, " tandem train") : "tandem train";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--resume") {
+      ++i;  // with its value
+    } else if (!word.starts_with("--resume=") && !word.starts_with("--overwrite")) {
+      text += " " + quoted(word);
+    } else if (word == "--overwrite" && i + 1 < words.size() &&
+               (words[i + 1] == "true" || words[i + 1] == "false")) {
+      ++i;
+    }
+  }
+  return text + " --resume auto";
+}
+
+int train_command(const std::function<Config()>& read_config, const std::vector<std::string>& words) {
+  note_stop_signals();
   keep_freed_memory();
   start_mpi();
   int code = 0, size = 1;
@@ -64,7 +95,7 @@ int train_command(const std::function<Config()>& read_config) {
     check_launcher(size);
     try {
       MpiCommunicator comm(MPI_COMM_WORLD);
-      code = run(agree(comm, read_config), comm);
+      code = run(agree(comm, read_config), comm, words);
     } catch (const AgreedError& error) {
       if (error.rank() == rank) print_error(error.what());
       code = error.exit_code();

@@ -82,8 +82,12 @@ struct RunOptions {
   RunSpec::Input cache;            // data.cache: folder of the token cache; not given: none
   std::string out = "runs/train";  // run.out
   bool overwrite = false;          // replace what a non-empty run.out holds
-  double flush_s = 10.0;           // output.flush_s: seconds between publications of the trajectory
-  std::int64_t log_every = 10;     // log.every: updates between lines when stderr is no terminal
+  std::string resume = "never";    // never | auto | a checkpoint's folder
+  std::int64_t checkpoint_every = 0;  // checkpoint.every: updates; 0: none by updates
+  double checkpoint_minutes = 15.0;   // checkpoint.minutes; 0: none by time
+  std::int64_t checkpoint_keep = 2;   // checkpoint.keep: the newest so many, and the best
+  double flush_s = 10.0;              // output.flush_s: seconds between publications of the trajectory
+  std::int64_t log_every = 10;        // log.every: updates between lines when stderr is no terminal
 };
 
 struct Config {

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/checksum.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/train/checkpoints.hpp"
 
 namespace tandem {
 
@@ -66,26 +66,53 @@ MirrorOptions mirror_options(const Config& config, std::vector<int> cpus) {
 }
 
 Auditor::Auditor(Communicator& comm, const Execution& execution, RunLog& log, const Weights& weights,
-                 std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder)
+                 std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder,
+                 std::function<bool()> stop)
     : comm_(comm),
       execution_(execution),
       log_(log),
       weights_(weights),
       thread_(std::move(thread)),
       recorder_(std::move(recorder)),
+      stop_(std::move(stop)),
       rank_(mirror_rank(execution, comm.size())) {}
 
-void Auditor::begin() {
+void Auditor::begin(const CheckpointState* resumed) {
   agree(comm_, [&] {
-    if (here()) thread_->wait_until_ready();
+    if (here()) thread_->wait_until_ready([this] { return stopped(); });
   });
-  give_base_weights(0);
+  if (!resumed) {
+    give_base_weights(0);
+  } else {
+    // They were loaded anew; the trajectory keeps the rows of an unbroken run.
+    give_base_weights(resumed->update, false);
+    n_audits_ = resumed->audits_begun;
+    closed_ = resumed->base_weights_closed;
+    if (audited(resumed->update + 1)) left_ = resumed->checksums;
+  }
   exchange(0.0);
 }
 
-void Auditor::give_base_weights(std::int64_t step) {
+std::vector<std::uint8_t> Auditor::save(CheckpointState& state) {
+  state.audits_begun = n_audits_;
+  state.base_weights_closed = closed_;
+  MirrorState mirror;
+  exchange(0.0, &mirror);
+  std::vector<std::uint8_t> bytes;
+  agree(comm_, [&] {
+    if (here()) bytes = mirror_state_bytes(mirror);
+    if (recorder_) recorder_->publish();
+  });
+  std::uint64_t size = bytes.size();
+  comm_.broadcast(std::as_writable_bytes(std::span(&size, 1)), rank_);
+  if (comm_.rank() == 0) bytes.resize(size);
+  comm_.transfer(std::as_writable_bytes(std::span(bytes)), rank_, 0);
+  return bytes;
+}
+
+void Auditor::give_base_weights(std::int64_t step, bool recorded) {
   if (!here() || !execution_.audits()) return;
-  BaseWeights all{step, {}};
+  BaseWeights all{step, {}, recorded};
   for (std::size_t i = 0; i < weights_.n_tensors(); ++i) all.tensors.push_back(in_memory(i));
   thread_->give_weights(std::move(all));
 }
@@ -97,13 +124,20 @@ BaseTensorInMemory Auditor::in_memory(std::size_t i) const {
 void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {
   auditing_ = audited(t);
   if (!auditing_) return;
+  constexpr std::byte kStopped{2};
   std::byte taken{1};
   if (here()) {
-    if (execution_.mirror_when_behind == "wait") thread_->wait_until_it_can_take();
-    taken = std::byte{thread_->can_take()};
-    if (taken == std::byte{0}) thread_->note_skipped(t);
+    try {
+      if (execution_.mirror_when_behind == "wait")
+        thread_->wait_until_it_can_take([this] { return stopped(); });
+      taken = std::byte{thread_->can_take()};
+      skipped_ = taken == std::byte{0};
+    } catch (const Error&) {
+      taken = kStopped;
+    }
   }
   comm_.broadcast(std::span(&taken, 1), rank_);
+  if (taken == kStopped) throw AgreedError(ErrorKind::kStopped, "stopped by a signal", rank_);
   auditing_ = taken != std::byte{0};
   if (!auditing_) return;
   if (execution_.mirror_scope == "microbatch") trainer.watch(n_audits_ % trainer.n_micro_batches(t));
@@ -147,13 +181,6 @@ void Auditor::before_step(Trainer& trainer, const UpdateResult& result) {
   job_.base_tensor = in_memory(static_cast<std::size_t>(n_audits_) % weights_.n_tensors());
 }
 
-std::array<std::uint64_t, 3> Auditor::state_checksums(const Trainer& trainer) const {
-  const auto sum = [&](std::span<const float> flat) {
-    return adapter_checksum(trainer.lora().spans(flat), trainer.threads());
-  };
-  return {sum(trainer.adapter()), sum(trainer.m()), sum(trainer.v())};
-}
-
 void Auditor::after_step(std::int64_t t, Trainer& trainer) {
   if (auditing_) {
     ++n_audits_;
@@ -165,6 +192,8 @@ void Auditor::after_step(std::int64_t t, Trainer& trainer) {
     }
     auditing_ = false;
   }
+  // Not before the update is made: one that is dropped was not skipped.
+  if (std::exchange(skipped_, false)) thread_->note_skipped(t);
   left_.reset();
   if (here() && audited(t + 1)) left_ = state_checksums(trainer);
   exchange(0.0);
@@ -198,14 +227,14 @@ bool Auditor::adapter_matters(Trainer& trainer) const {
   return false;
 }
 
-bool Auditor::exchange(double wait_s) {
+bool Auditor::exchange(double wait_s, MirrorState* state) {
   struct Size {
     std::uint64_t bytes = 0, stop = 0, done = 0;
   } size;
   std::vector<std::uint8_t> bytes;
   agree(comm_, [&] {
     if (!here()) return;
-    const MirrorThread::Mail mail = thread_->take(wait_s);
+    const MirrorThread::Mail mail = thread_->take(wait_s, state);
     if (!mail.messages.empty()) {
       nlohmann::json all = nlohmann::json::array();
       for (const MirrorMessage& message : mail.messages) all.push_back(nlohmann::json::binary(message));
@@ -222,7 +251,7 @@ bool Auditor::exchange(double wait_s) {
       for (const auto& message : nlohmann::json::from_cbor(bytes)) recorder_->apply(message.get_binary());
     });
   }
-  if (size.stop != 0)
+  if (size.stop != 0 && !state)
     throw AgreedError(
         ErrorKind::kDisagreement,
         "the mirror disagrees: the last warning says with what; the state of an update that it names "
@@ -231,12 +260,14 @@ bool Auditor::exchange(double wait_s) {
   return size.done != 0;
 }
 
-void Auditor::finish(std::int64_t last) {
-  give_base_weights(last);
+void Auditor::finish(std::int64_t last, const std::function<void()>& while_waiting) {
+  if (!closed_) give_base_weights(last);
+  closed_ = true;
   if (here()) thread_->close();
   bool told = false;
   while (!exchange(kLook_s)) {
     if (!std::exchange(told, true)) log_.line("training has ended; waiting for the mirror");
+    if (while_waiting) while_waiting();
     if (!here()) std::this_thread::sleep_for(std::chrono::duration<double>(kLook_s));
   }
 }

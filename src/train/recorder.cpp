@@ -37,11 +37,11 @@ AdapterConfig adapter_config(const RunSpec& spec) {
 
 Recorder::Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs,
                    const Weights& weights, const LoraLayout& lora, const std::optional<Probe>& probe,
-                   const std::map<std::string, std::string>& provenance)
+                   const std::map<std::string, std::string>& provenance, const std::filesystem::path& begin)
     : folder_(folder),
       config_(config),
       lora_(lora),
-      writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s) {
+      writer_(folder.trajectory(), header_of(config, inputs, provenance), config.run.flush_s, begin) {
   writer_.set_load(weights.load_rows(), inputs.config.echo());
   // Training rows that are tokenised need no template; held-out ones may.
   const std::string& of_train = inputs.train.report.template_digest;
@@ -113,6 +113,11 @@ void Recorder::save_adapter(Trainer& trainer) {
 void Recorder::finish(const std::string& end_time) {
   writer_.set_provenance("end", end_time);
   writer_.finish();
+}
+
+void Recorder::resumed(const std::string& text) {
+  writer_.add_provenance("resumed", text);
+  writer_.remove_other_snapshots();
 }
 
 void Recorder::save_after_failure() noexcept {

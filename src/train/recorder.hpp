@@ -21,9 +21,10 @@ AdapterConfig adapter_config(const RunSpec& spec);
 
 class Recorder {
  public:
+  // begin: the trajectory that is continued; empty: a new one.
   Recorder(const RunFolder& folder, const Config& config, const RunInputs& inputs, const Weights& weights,
            const LoraLayout& lora, const std::optional<Probe>& probe,
-           const std::map<std::string, std::string>& provenance);
+           const std::map<std::string, std::string>& provenance, const std::filesystem::path& begin = {});
 
   void update(std::int64_t t, const UpdateResult& result, const Trainer& trainer, double seconds);
   // Before the step of update t: what that update started from, and its gradient.
@@ -35,7 +36,10 @@ class Recorder {
   void save_adapter(Trainer& trainer);
   void publish() { writer_.publish(); }
   TrajectoryWriter& writer() { return writer_; }
+  const RunFolder& folder() const { return folder_; }
   void finish(const std::string& end_time);
+  // Of a continued run: says so in the file, and deletes snapshots of later updates.
+  void resumed(const std::string& text);
   // For a run that ends with an error: publishes the updates made, incomplete. What goes wrong here is not
   // said: the error that ends the run is.
   void save_after_failure() noexcept;

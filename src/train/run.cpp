@@ -13,6 +13,7 @@
 #include "src/base/text.hpp"
 #include "src/spec/digests.hpp"
 #include "src/train/auditor.hpp"
+#include "src/train/checkpoints.hpp"
 #include "src/train/first_adapter.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/inputs.hpp"
@@ -78,7 +79,9 @@ std::vector<std::size_t> tensor_sizes(const LoraLayout& lora) {
 
 // mirror.h5; none where the mirror makes no run of its own.
 std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const RunFolder& folder,
-                                                  std::map<std::string, std::string> provenance) {
+                                                  std::map<std::string, std::string> provenance,
+                                                  const std::filesystem::path& checkpoint,
+                                                  const std::string& resumed) {
   if (!config.execution.free_run()) return std::nullopt;
   provenance["arithmetic"] = "mirror";
   provenance["orchestration"] = "tandem";
@@ -94,12 +97,42 @@ std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const Ru
   header.batch_global = config.spec.batch_global;
   header.provenance = std::move(provenance);
   header.records_observed = config.execution.observe_every > 0;
-  return MirrorRecorder::Free{folder.mirror_trajectory(), header, config.run.flush_s};
+  std::filesystem::path begin;
+  std::error_code error;
+  if (!checkpoint.empty()) begin = checkpoint / folder.mirror_trajectory().filename();
+  if (!std::filesystem::exists(begin, error)) begin.clear();
+  return MirrorRecorder::Free{folder.mirror_trajectory(), header, config.run.flush_s, begin, resumed};
+}
+
+MirrorState mirror_state(const std::vector<std::uint8_t>& bytes) {
+  return bytes.empty() ? MirrorState() : parse_mirror_state(bytes);
+}
+
+// The mirror's part of a checkpoint, on the mirror's rank. Collective.
+std::vector<std::uint8_t> bytes_of_mirror(Communicator& comm, const std::filesystem::path& checkpoint,
+                                          int rank) {
+  std::vector<std::uint8_t> bytes;
+  if (comm.rank() == 0) bytes = read_mirror_bytes(checkpoint);
+  std::uint64_t size = bytes.size();
+  comm.broadcast(std::as_writable_bytes(std::span(&size, 1)), 0);
+  if (comm.rank() == rank) bytes.resize(size);
+  comm.transfer(std::as_writable_bytes(std::span(bytes)), 0, rank);
+  return bytes;
 }
 
 }  // namespace
 
-RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts) {
+RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts,
+                        const RunControl& control) {
+  // Before there is something to save: collective, between the steps of loading.
+  const auto leave_where_stopped = [&] {
+    const std::uint64_t n = comm.all_reduce_sum(control.stop && control.stop() ? 1 : 0);
+    if (n > 0)
+      throw AgreedError(ErrorKind::kStopped,
+                        cat("stopped by a signal before the first update; nothing to save",
+                            control.command.empty() ? "" : "; go on with: ", control.command),
+                        0);
+  };
   RunLog log(comm.rank() == 0);
   const std::unique_ptr<Communicator> node = comm.node();
   Placement placement = place(comm, static_cast<int>(config.execution.threads));
@@ -116,10 +149,11 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   const CpuContext ctx(placement.share.threads);
 
   const RunFolder folder{config.run.out};
+  const bool resumes = config.run.resume != "never";
   const RunInputs inputs = agree(comm, [&] {
     if (comm.rank() == 0) {
       check_inputs_apart(folder, config.spec);
-      check_run_folder(folder, config.run.overwrite);
+      check_run_folder(folder, config.run.overwrite || resumes);
     }
     digest_inputs(config.spec);
     RunInputs loaded =
@@ -130,6 +164,19 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     resolve(config.spec, loaded.train.samples.size());
     return loaded;
   });
+  leave_where_stopped();
+  config.execution.ranks = comm.size();
+  config.execution.device = "cpu";
+  // What cannot be continued is said before the weights are read; under the lock it is looked at again.
+  Beginning beginning =
+      agree(comm, [&] { return comm.rank() == 0 ? find_beginning(folder, config) : Beginning(); });
+  share_beginning(comm, beginning);
+  if (beginning.kind == Beginning::Kind::kFinished) {
+    for (const std::string& line : beginning.lines) log.line(line);
+    RunSummary summary;
+    summary.was_finished = true;
+    return summary;
+  }
   const LoraLayout lora(inputs.config, config.spec.lora_rank, config.spec.lora_scale(),
                         config.spec.lora_targets);
   const MemoryPlan plan = agree(comm, [&] {
@@ -145,8 +192,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   agree(comm, [&] {
     if (memory->fills()) weights.load(ModelTensors(config.spec.model.path));
   });
-  config.execution.ranks = comm.size();
-  config.execution.device = "cpu";
+  leave_where_stopped();
   check_ranks(comm, *node, log, config, inputs, weights, facts);
 
   report(log, "training data", config.spec.train.path, inputs.train);
@@ -173,11 +219,30 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   for (std::string& host : comm.all_gather_text(placement.host))
     if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(std::move(host));
   std::unique_ptr<RunFolderLock> lock;
+  std::string resumed_text;
+  agree(comm, [&] {
+    if (comm.rank() != 0) return;
+    lock = std::make_unique<RunFolderLock>(folder, config.run.overwrite || resumes);
+    beginning = find_beginning(folder, config);
+    log.open(folder.log());
+    for (const std::string& warning : beginning.warnings) log.warning(warning);
+    for (const std::string& line : beginning.lines) log.line(line);
+    if (beginning.kind == Beginning::Kind::kFinished)
+      throw Error(ErrorKind::kInput,
+                  cat("run.out: ", folder.path.string(), ": another job has finished the run meanwhile"));
+    if (beginning.kind != Beginning::Kind::kResumed) return;
+    go_back_to(folder, beginning.checkpoint);
+    read_tensors(beginning.checkpoint, config.spec, *trainer);
+    resumed_text = cat("after update ", beginning.state.update, " at ", utc_time(), " on ",
+                       counted(comm.size(), "rank"));
+  });
+  share_beginning(comm, beginning);
+  const CheckpointState* const begin =
+      beginning.kind == Beginning::Kind::kResumed ? &beginning.state : nullptr;
+  if (begin) share_tensors(comm, *begin, *trainer);
   const std::unique_ptr<Recorder> recorder = agree(comm, [&] {
     if (comm.rank() != 0) return std::unique_ptr<Recorder>();
-    lock = std::make_unique<RunFolderLock>(folder, config.run.overwrite);
-    prepare_run_folder(folder, *lock);
-    log.open(folder.log());
+    if (!begin) prepare_run_folder(folder, *lock, resumes);
     publish_file(folder.spec(), canonical_text(config.spec));
     publish_file(folder.execution(), canonical_text(config.execution));
     std::map<std::string, std::string> provenance = facts;
@@ -196,32 +261,42 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     std::string names;
     for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
     provenance["hosts"] = names;
-    auto made =
-        std::make_unique<Recorder>(folder, config, inputs, weights, lora, trainer->probe(), provenance);
+    auto made = std::make_unique<Recorder>(
+        folder, config, inputs, weights, lora, trainer->probe(), provenance,
+        begin ? beginning.checkpoint / folder.trajectory().filename() : std::filesystem::path());
+    if (begin) made->resumed(resumed_text);
     made->publish();  // so a place that takes no files is known before the first update
     return made;
   });
 
   std::unique_ptr<Auditor> auditor;
   if (mirrored) {
+    const std::vector<std::uint8_t> mirror_bytes =
+        begin ? bytes_of_mirror(comm, beginning.checkpoint, mirror_rank(config.execution, comm.size()))
+              : std::vector<std::uint8_t>();
     auditor = agree(comm, [&] {
       return std::make_unique<Auditor>(
           comm, config.execution, log, weights,
-          beside_mirror ? std::make_unique<MirrorThread>(mirror_options(config, mirror_cpus)) : nullptr,
-          recorder ? std::make_unique<MirrorRecorder>(recorder->writer(), tensor_sizes(lora),
-                                                      free_run_file(config, folder, facts),
-                                                      [&](const std::string& text, bool warning) {
-                                                        warning ? log.warning(text) : log.line(text);
-                                                      })
-                   : nullptr);
+          beside_mirror ? std::make_unique<MirrorThread>(mirror_options(config, mirror_cpus),
+                                                         mirror_state(mirror_bytes))
+                        : nullptr,
+          recorder ? std::make_unique<MirrorRecorder>(
+                         recorder->writer(), tensor_sizes(lora),
+                         free_run_file(config, folder, facts, beginning.checkpoint, resumed_text),
+                         [&](const std::string& text, bool warning) {
+                           warning ? log.warning(text) : log.line(text);
+                         })
+                   : nullptr,
+          control.stop);
     });
-    auditor->begin();
+    auditor->begin(begin);
   }
 
+  trainer->stop_where(control.stop);
   RunSummary summary;
   try {
     summary = Loop(config, comm, *node, log, *trainer, recorder.get(), auditor.get(),
-                   inputs.held_out.samples.size() > 0)
+                   inputs.held_out.samples.size() > 0, control, begin)
                   .run();
   } catch (...) {
     if (auditor) auditor->save_after_failure();

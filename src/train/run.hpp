@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,11 +18,20 @@ struct RunSummary {
   double seconds = 0.0;                           // of the updates
   std::int64_t tokens = 0, targets = 0;           // trained on
   std::int64_t rank_bytes = 0, node_bytes = 0;    // peak host memory of the largest rank and node
+  bool was_finished = false;  // before: a finished run was to be resumed, and nothing was done
+};
+
+struct RunControl {
+  // Asked often, from the thread that trains: whether this rank was told to stop. May differ between ranks.
+  std::function<bool()> stop = {};
+  std::string command = {};  // how to go on, for the line that a stop ends with; "": not known
 };
 
 // Collective: every rank calls it with the same configuration. `facts`: versions and build, recorded in the
 // trajectory and compared over the ranks. Throws Error; an AgreedError on all ranks alike, anything else
-// perhaps on this one alone (the caller then ends the whole job).
-RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts);
+// perhaps on this one alone (the caller then ends the whole job). Where it was told to stop, AgreedError of
+// kind kStopped, after a checkpoint if there was something to save.
+RunSummary run_training(Config config, Communicator& comm, const std::map<std::string, std::string>& facts,
+                        const RunControl& control = {});
 
 }  // namespace tandem

@@ -50,7 +50,7 @@ void require_writable(const fs::path& folder) {
 }
 
 // The folder exists. `our_log`: run.log is the caller's own.
-void check_content(const RunFolder& folder, bool overwrite, bool our_log) {
+void check_content(const RunFolder& folder, bool may_hold_run, bool our_log) {
   std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
@@ -62,18 +62,20 @@ void check_content(const RunFolder& folder, bool overwrite, bool our_log) {
   }
   if (!any) return;
   if (!run) fail(folder.path, "holds other files and no run; choose another folder");
-  if (!overwrite)
-    fail(folder.path, "holds a run already; choose another folder, or --overwrite to replace it");
+  if (!may_hold_run)
+    fail(folder.path,
+         "holds a run already; choose another folder, --resume auto to continue it, or --overwrite to "
+         "replace it");
 }
 
 }  // namespace
 
-void check_run_folder(const RunFolder& folder, bool overwrite) {
+void check_run_folder(const RunFolder& folder, bool may_hold_run) {
   std::error_code error;
   const fs::file_status status = fs::status(folder.path, error);
   if (fs::exists(status)) {
     if (!fs::is_directory(status)) fail(folder.path, "is a file, not a folder");
-    check_content(folder, overwrite, false);
+    check_content(folder, may_hold_run, false);
   }
   require_writable(folder.path);
 }
@@ -92,7 +94,7 @@ void check_inputs_apart(const RunFolder& folder, const RunSpec& spec) {
   }
 }
 
-RunFolderLock::RunFolderLock(const RunFolder& folder, bool overwrite) {
+RunFolderLock::RunFolderLock(const RunFolder& folder, bool may_hold_run) {
   std::error_code error;
   fs::create_directories(folder.path, error);
   if (error) fail(folder.path, cat("cannot be made: ", error.message()));
@@ -103,7 +105,7 @@ RunFolderLock::RunFolderLock(const RunFolder& folder, bool overwrite) {
   const bool taken = flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   try {
     if (taken) fail(folder.path, "another run is going on there; choose another folder");
-    check_content(folder, overwrite, !log_existed);
+    check_content(folder, may_hold_run, !log_existed);
   } catch (...) {
     if (!taken && !log_existed) fs::remove(folder.log(), error);
     close(file_);
@@ -113,16 +115,16 @@ RunFolderLock::RunFolderLock(const RunFolder& folder, bool overwrite) {
 
 RunFolderLock::~RunFolderLock() { close(file_); }
 
-void prepare_run_folder(const RunFolder& folder, const RunFolderLock&) {
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&, bool keep_log) {
   std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   for (const fs::directory_entry& entry : entries) {
     if (!is_ours(entry.path())) continue;
-    if (entry.path() == folder.log())
-      fs::resize_file(entry.path(), 0, error);
-    else
+    if (entry.path() != folder.log())
       fs::remove_all(entry.path(), error);
+    else if (!keep_log)
+      fs::resize_file(entry.path(), 0, error);
     if (error) fail(entry.path(), cat("cannot be removed: ", error.message()));
   }
 }

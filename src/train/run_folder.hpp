@@ -15,12 +15,13 @@ struct RunFolder {
   std::filesystem::path spec() const { return path / "spec.txt"; }
   std::filesystem::path execution() const { return path / "execution.txt"; }
   std::filesystem::path log() const { return path / "run.log"; }
+  std::filesystem::path checkpoints() const { return path / "checkpoints"; }
 };
 
-// Throws kInput where the folder cannot take a run: it is a file, or holds something and `overwrite` is
-// false, or holds no run at all (it may be somebody's folder, so its content is not touched even with
-// `overwrite`), or cannot be made or written. Changes nothing.
-void check_run_folder(const RunFolder& folder, bool overwrite);
+// Throws kInput where the folder cannot take a run: it is a file, or holds something and `may_hold_run` (to
+// be replaced or continued) is false, or holds no run at all (it may be somebody's folder, so its content is
+// not touched even with `may_hold_run`), or cannot be made or written. Changes nothing.
+void check_run_folder(const RunFolder& folder, bool may_hold_run);
 
 // Throws kUsage where an input lies among the files that the run would replace there.
 void check_inputs_apart(const RunFolder& folder, const RunSpec& spec);
@@ -31,7 +32,7 @@ class RunFolderLock {
  public:
   // Makes the folder. Throws kInput where that fails, where another run is going on in it, and where
   // check_run_folder would (another run may have ended there meanwhile).
-  RunFolderLock(const RunFolder& folder, bool overwrite);
+  RunFolderLock(const RunFolder& folder, bool may_hold_run);
   ~RunFolderLock();
   RunFolderLock(const RunFolderLock&) = delete;
   RunFolderLock& operator=(const RunFolderLock&) = delete;
@@ -40,7 +41,8 @@ class RunFolderLock {
   int file_ = -1;
 };
 
-// Removes the files of an earlier run, and only those; run.log, which is the lock, is emptied.
-void prepare_run_folder(const RunFolder& folder, const RunFolderLock&);
+// Removes the files of an earlier run, and only those; run.log, which is the lock, is emptied unless it is to
+// be kept.
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&, bool keep_log = false);
 
 }  // namespace tandem

@@ -104,6 +104,17 @@ void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samp
                     gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
 }
 
+void Trainer::throw_where_stopped() const {
+  if (stop_asked_ && stop_asked_()) throw Error(ErrorKind::kStopped, "stopped by a signal");
+}
+
+void Trainer::restore(std::int64_t steps_made, std::span<const double> update_norms) {
+  steps_made_ = steps_made;
+  if (update_norms.size() != update_norms_.size())
+    throw Error(ErrorKind::kInput, "the checkpoint is of an adapter with another number of tensors");
+  std::copy(update_norms.begin(), update_norms.end(), update_norms_.begin());
+}
+
 void Trainer::watch(std::int64_t index) {
   watched_gradient_.resize(static_cast<std::size_t>(lora_.size()));
   watched_ = {.index = index, .gradient = watched_gradient_};
@@ -132,10 +143,12 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   const std::int64_t micro = execution_.batch_micro, n = static_cast<std::int64_t>(result.sample_ids.size());
   deal(owner_, execution_.batch_deal, train_, result.sample_ids, micro, comm_.size());
   agree(comm_, [&] {
+    throw_where_stopped();
     exact_sum_clear(sum_, ctx_.threads);
     AddendCounter addends;
     for (std::size_t j = 0; j < owner_.size(); ++j) {
       if (owner_[j] != comm_.rank()) continue;
+      throw_where_stopped();
       if (planted("dropped_rank") && strikes(comm_.rank(), t)) continue;
       if (addends.full()) {
         if (exact_sum_carry(sum_, comm_.size(), ctx_.threads).too_large >= 0)
@@ -192,7 +205,7 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   return result;
 }
 
-void Trainer::step(std::int64_t t, UpdateResult& result, bool observed) {
+void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool note) {
   if (observed) std::copy(p_.begin(), p_.end(), before_.begin());
   if (result.n_targets > 0) {
     ++steps_made_;
@@ -203,7 +216,14 @@ void Trainer::step(std::int64_t t, UpdateResult& result, bool observed) {
   }
   if (observed) change_norms(ctx_, update_norms_, lora_, p_, before_);
   result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
-  require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
+  struct Said {
+    std::uint64_t checksum, note;
+  };
+  const std::vector<Said> all = comm_.all_gather_value(Said{result.adapter_checksum, note ? 1u : 0u});
+  result.noted = all[0].note != 0;
+  for (const Said& said : all)
+    if (said.checksum != all[0].checksum)
+      return require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
 }
 
 std::span<const double> Trainer::ba_norms() {
@@ -220,9 +240,11 @@ EvalResult Trainer::evaluate(bool with_adapter) {
   const std::int64_t micro = execution_.batch_micro;
   deal(owner_, execution_.batch_deal, held_out_, held_out_ids_, micro, comm_.size());
   agree(comm_, [&] {
+    throw_where_stopped();
     AddendCounter addends;
     for (std::size_t j = 0; j < owner_.size(); ++j) {
       if (owner_[j] != comm_.rank()) continue;
+      throw_where_stopped();
       if (addends.full()) {
         (void)exact_sum_carry(sum, comm_.size(), 1);
         addends.carried();

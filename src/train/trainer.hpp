@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -27,6 +29,7 @@ struct UpdateResult {
   std::uint64_t adapter_checksum = 0;  // after the step
   std::int64_t n_tokens = 0;           // in the global batch
   std::span<const std::int64_t> sample_ids;
+  bool noted = false;  // what rank 0 gave to step(), on every rank
 };
 
 // The micro-batch of an update that is looked at alone.
@@ -60,10 +63,18 @@ class Trainer {
   UpdateResult compute_gradient(std::int64_t t);
   // Clip and AdamW with what compute_gradient(t) gave; fills in the adapter's checksum, equal on all ranks.
   // observed: update_norms() are those of this update then.
-  void step(std::int64_t t, UpdateResult& result, bool observed = false);
+  // note: rank 0's reaches all ranks, in result.noted.
+  void step(std::int64_t t, UpdateResult& result, bool observed = false, bool note = false);
 
   // With the adapter, probe() shows what there was to see.
   EvalResult evaluate(bool with_adapter);
+
+  // Asked before every micro-batch of an update or evaluation. Where it says true on any rank, all ranks
+  // throw AgreedError(kStopped) with the state as it was: at once on that rank, after their own micro-batches
+  // on the others.
+  void stop_where(std::function<bool()> asked) { stop_asked_ = std::move(asked); }
+  // The state as it is in a checkpoint: adapter(), m() and v() are filled by the caller.
+  void restore(std::int64_t steps_made, std::span<const double> update_norms);
 
   // Micro-batch `index` of the next compute_gradient() is kept in watched(). Takes the memory for it once.
   void watch(std::int64_t index);
@@ -76,6 +87,8 @@ class Trainer {
   std::span<float> adapter() { return p_; }
   std::span<const float> adapter() const { return p_; }
   int threads() const { return ctx_.threads; }
+  std::span<float> m() { return m_; }
+  std::span<float> v() { return v_; }
   std::span<const float> m() const { return m_; }
   std::span<const float> v() const { return v_; }
   std::span<const float> gradient() const { return gradient_; }           // divided by the count, not clipped
@@ -89,6 +102,7 @@ class Trainer {
 
  private:
   void take_state(const BatchLimits& limits);
+  void throw_where_stopped() const;
   // One micro-batch's nll sum, in double, in token order.
   double nll_sum() const;
   void keep_watched(bool scored);
@@ -118,6 +132,7 @@ class Trainer {
   std::vector<int> owner_;
   std::vector<std::int64_t> held_out_ids_;
   std::int64_t steps_made_ = 0;
+  std::function<bool()> stop_asked_;
 };
 
 }  // namespace tandem

@@ -30,7 +30,9 @@ EXECUTION = {
     "observe.probe": (512, int), "memory.limit": (0.0, float), "threads": (0, int)}
 NEITHER = {
     "mirror.calibration": (None, str), "data.cache": (None, str), "run.out": ("runs/train", str),
-    "overwrite": (False, bool), "output.flush_s": (10.0, float), "log.every": (10, int)}
+    "overwrite": (False, bool), "resume": ("never", str),
+    "checkpoint.every": (0, int), "checkpoint.minutes": (15.0, float), "checkpoint.keep": (2, int),
+    "output.flush_s": (10.0, float), "log.every": (10, int)}
 KEYS = {**SPEC, **ONLY_DEFAULTS, **EXECUTION, **NEITHER}
 PATHS = ["model.path", "data.train", "data.held_out", "lora.init"]
 CHOICES = {"data.truncate": ("right", "drop"), "data.targets": ("all", "last"),
