@@ -50,7 +50,9 @@ launch() {
   esac
   launcher=$!
   # shellcheck disable=SC2064  # now
-  trap "kill -$signal $launcher 2>/dev/null" USR1 TERM
+  trap "warned=1; kill -$signal $launcher 2>/dev/null" USR1
+  # shellcheck disable=SC2064
+  trap "kill -$signal $launcher 2>/dev/null" TERM
   while true; do
     wait "$launcher"
     code=$?
@@ -68,12 +70,16 @@ launch() {
   return "$code"
 }
 
-# train ARGUMENTS...: `tandem train ARGUMENTS`; where it stopped because its time was over, and saved, the job goes
-# back into the queue. Ends with tandem's exit code.
+# train ARGUMENTS...: `tandem train ARGUMENTS`, which goes on where the job was before; where it stopped because its time
+# is nearly over, and saved, the job goes back into the queue, but not after scancel. Ends with tandem's exit code.
 train() {
-  launch train "$@"
-  local code=$?
-  if [[ $code == 6 ]]; then
+  local code resume=(--resume auto) warned=0 argument
+  for argument; do
+    [[ $argument != --resume && $argument != --resume=* ]] || resume=()
+  done
+  launch train "$@" ${resume[@]+"${resume[@]}"}
+  code=$?
+  if [[ $code == 6 && $warned == 1 ]]; then
     local done=${SLURM_RESTART_COUNT:-0} job=$SLURM_JOB_ID
     [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
     ((done < TANDEM_REQUEUES)) || fail "not finished after $done times in the queue (TANDEM_REQUEUES)" 6

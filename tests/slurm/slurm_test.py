@@ -129,6 +129,24 @@ class Slurm(unittest.TestCase):
             print(f"{launcher}: scancel took {time.monotonic() - begin:.1f} s")
             self.assertTrue(ended(job_id, 20).startswith("CANCELLED"))
 
+    def test_a_job_that_is_warned_goes_on_in_further_allocations_to_the_same_bits(self):
+        long = SHORT[:4] + ["--train.updates", "600", "--eval.every", "300"]
+        plain = run(TANDEM, "train", *long, "--run.out", "unbroken")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        job_id = submit(ROOT / "slurm/train.sbatch", *long, "--run.out", "warned")
+        for n in (1, 2):
+            wait_for(lambda: output_of(job_id).count("resumed from") >= n - 1 and len(ranks()) == 2, 60,
+                     f"allocation {n}: {output_of(job_id)}")
+            time.sleep(1.0)
+            run("scancel", "--batch", "--signal=USR1", job_id)  # as --signal=B:USR1@180 before the time limit
+            wait_for(lambda: output_of(job_id).count("back into the queue") >= n, 60, output_of(job_id))
+        self.assert_job(job_id, "COMPLETED 0:0", 120)
+        self.assertEqual(int(job(job_id)["Restarts"]), 2)
+        self.assertEqual(output_of(job_id).count("resumed from"), 2)
+        self.assertEqual(self.adapter("warned"), self.adapter("unbroken"))
+        compared = run(TANDEM, "compare", "warned", "unbroken")
+        self.assertEqual(compared.returncode, 0, compared.stdout)
+
     def test_seeds_are_an_array_and_are_compared(self):
         job_id = submit("--array=1-4", ROOT / "slurm/seeds.sbatch", "seeds", *SHORT)
         wait_for(lambda: not run("squeue", "-h", "-j", job_id).stdout, 90, "end of the array")
