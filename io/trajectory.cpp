@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <ctime>
 #include <optional>
 #include <set>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include "io/hdf5.hpp"
 #include "io/observation_tables.hpp"
 #include "io/publish.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -32,15 +32,6 @@ constexpr std::int64_t kEvalChunk = 64;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
 }
 
 [[noreturn]] void misused(const std::string& what) {

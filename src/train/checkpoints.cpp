@@ -40,16 +40,10 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text;
-}
-
 void require_same_spec(const std::string& there, const RunSpec& spec, const fs::path& where) {
   const std::vector<std::string> differing = keys_that_differ(there, canonical_text(spec));
   if (!differing.empty())
-    fail(where, cat("is of another run: ", joined(differing),
+    fail(where, cat("is of another run: ", joined(differing, "; "),
                     "; give what it was started with, or another run.out, or --resume never --overwrite"));
 }
 
@@ -63,7 +57,7 @@ std::vector<std::string> other_execution(const CheckpointState& state, const Exe
     (must ? fixed : free).push_back(line);
   }
   if (!fixed.empty())
-    fail(checkpoint, cat("cannot be continued otherwise than it was begun: ", joined(fixed)));
+    fail(checkpoint, cat("cannot be continued otherwise than it was begun: ", joined(fixed, "; ")));
   return free;
 }
 
@@ -177,7 +171,7 @@ Beginning find_beginning(const RunFolder& folder, const Config& config) {
     beginning = resumed(std::move(*found), config);
   } else if (!passed_over.empty() && !config.run.overwrite) {
     fail(folder.checkpoints(),
-         cat("holds no sound checkpoint (", joined(passed_over), "); --overwrite begins the run anew"));
+         cat("holds no sound checkpoint (", joined(passed_over, "; "), "); --overwrite begins the run anew"));
   } else {
     beginning = begun_anew(folder, config);
   }

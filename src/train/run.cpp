@@ -1,13 +1,13 @@
 #include "src/train/run.hpp"
 
 #include <algorithm>
-#include <ctime>
 #include <memory>
 #include <optional>
 
 #include "comm/node_memory.hpp"
 #include "comm/topology.hpp"
 #include "io/publish.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/error.hpp"
 #include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
@@ -27,15 +27,6 @@
 namespace tandem {
 
 namespace {
-
-std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 void report(RunLog& log, const char* what, const std::string& path, const Dataset& data) {
   const DatasetReport& r = data.report;
@@ -233,8 +224,8 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     if (beginning.kind != Beginning::Kind::kResumed) return;
     go_back_to(folder, beginning.checkpoint);
     read_tensors(beginning.checkpoint, config.spec, *trainer);
-    resumed_text = cat("after update ", beginning.state.update, " at ", utc_time(), " on ",
-                       counted(comm.size(), "rank"));
+    resumed_text =
+        cat("after update ", beginning.state.update, " at ", utc_now(), " on ", counted(comm.size(), "rank"));
   });
   share_beginning(comm, beginning);
   const CheckpointState* const begin =
@@ -249,7 +240,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     provenance["arithmetic"] = "native";
     provenance["orchestration"] = "tandem";
     provenance["runtime"] = cat("tandem/", "cpu");
-    provenance["start"] = utc_time();
+    provenance["start"] = utc_now();
     provenance["ranks"] = cat(comm.size());
     // So that a stored update can be replayed; where they lie is no part of the spec.
     for (const auto& [key, input] : {std::pair{"model.path", &config.spec.model},
@@ -304,7 +295,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     throw;
   }
   agree(comm, [&] {
-    if (recorder) recorder->finish(utc_time());
+    if (recorder) recorder->finish(utc_now());
   });
   summary.n_train = inputs.train.samples.size();
   summary.n_held_out = inputs.held_out.samples.size();
