@@ -92,8 +92,11 @@ void tensors(const Run& run, const Audits& audits, const std::string& who, Obser
     for (std::size_t k = i * p; k < (i + 1) * p; ++k) {
       if (k < audits.relative_error.size() && k < audits.bound.size() &&
           !std::isnan(audits.relative_error[k])) {
-        const double ratio =
-            audits.relative_error[k] == 0.0 ? 0.0 : audits.relative_error[k] / audits.bound[k];
+        // A threshold that is none lets nothing pass.
+        const bool sound = std::isfinite(audits.bound[k]) && audits.bound[k] > 0.0;
+        const double ratio = audits.relative_error[k] == 0.0 ? 0.0
+                             : sound                         ? audits.relative_error[k] / audits.bound[k]
+                                                             : INFINITY;
         if (!(ratio <= worst)) worst = ratio, where = k;
         finest = std::min(finest, audits.bound[k]), coarsest = std::max(coarsest, audits.bound[k]);
       }

@@ -18,7 +18,9 @@ void check_adapter(const Pair& pair, Observations& out);    // level 4, as the f
 void check_updates(const Pair& pair, Observations& out);
 void check_evaluations(const Pair& pair, Observations& out);
 void check_snapshots(const Pair& pair, Observations& out);
-// What follows from one file's own numbers, and its audits. who: "A" or "B".
+// What one file records of what its texts say, what follows from its own numbers, and its audits. who: "A" or
+// "B".
+void check_own_records(const Run& run, const char* who, Observations& out);
 void check_own_numbers(const Run& run, const char* who, Observations& out);
 void check_audits(const Run& run, const char* who, Observations& out);
 

@@ -96,6 +96,7 @@ Comparison compare(std::span<const Trajectory> all, const CompareOptions& option
   check_updates(pair, o);
   check_evaluations(pair, o);
   for (const auto& [run, who] : {std::pair(&pair.a, "A"), std::pair(&pair.b, "B")}) {
+    check_own_records(*run, who, o);
     check_own_numbers(*run, who, o);
     check_audits(*run, who, o);
   }

@@ -1,6 +1,8 @@
 // Evaluations: of the untrained model (level 1), then of what was trained (level 4).
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "src/base/text.hpp"
 #include "src/compare/checks.hpp"
@@ -12,7 +14,7 @@ namespace {
 
 using Evals = Trajectory::Evals;
 
-constexpr const char* kProbeKeys[] = {"observe.probe"};
+constexpr const char* kProbeKey = "observe.probe";
 
 // Rows of the evaluation before any update; nullopt where one of the files has none.
 std::optional<std::pair<std::size_t, std::size_t>> untrained_rows(const Pair& pair) {
@@ -57,6 +59,43 @@ void untrained_loss(const Pair& pair, std::size_t r, std::size_t s, Observations
   out.push_back(rounded.check().result());
 }
 
+// A token of one list of the eight largest has, in the other file, the logit that it is listed with there, or
+// one of at most the smallest listed; nothing is known of tokens below both.
+void listed_tokens(const Pair& pair, const Trajectory::Probe& a, const Trajectory::Probe& b,
+                   Observations& out) {
+  constexpr const char* kName = "tokens with the untrained model's largest logits";
+  if (a.topk_id.empty() || b.topk_id.empty() || a.topk_logit.empty() || b.topk_logit.empty()) return;
+  Check check(Stage::kUntrained, Step::kLoss, kName, pair.same_bits ? Outcome::kExact : Outcome::kBound,
+              pair.same_bits ? "" : "of a logit");
+  const double limit = pair.rounding ? pair.rounding->logit() : 0.0;
+  const auto k = static_cast<std::size_t>(a.tokens.size());
+  for (std::size_t i = 0; i < k; ++i) {
+    const std::size_t begin = i * kTopLogits, end = begin + kTopLogits;
+    const auto place = [&](std::int64_t id) {
+      return cat("held-out sample ", a.tokens.sample[i], ", token ", a.tokens.position[i], ", id ", id);
+    };
+    for (std::size_t j = begin; pair.same_bits && j < end; ++j)
+      check.equal(a.topk_id[j] == b.topk_id[j], 0, [&] { return place(a.topk_id[j]); });
+    if (pair.same_bits) continue;
+    for (const auto& [x, y] : {std::pair(&a, &b), std::pair(&b, &a)})
+      for (std::size_t j = begin; j < end; ++j) {
+        const std::int64_t id = x->topk_id[j];
+        if (id < 0) continue;
+        const auto first = y->topk_id.begin() + static_cast<std::ptrdiff_t>(begin);
+        const auto found = std::find(first, first + kTopLogits, id) - first;
+        const bool listed = found < kTopLogits;
+        const double there = y->topk_logit[listed ? begin + static_cast<std::size_t>(found) : end - 1];
+        // Beyond the vocabulary there is no logit: all ids are listed.
+        const double above = x->topk_logit[j] - there;
+        check.within(listed              ? std::abs(above)
+                     : std::isnan(there) ? INFINITY
+                                         : std::fmax(0.0, above),
+                     limit, 0, [&] { return place(id); });
+      }
+  }
+  if (check.checked() > 0) out.push_back(check.result());
+}
+
 void untrained_probe(const Pair& pair, const Presence& presence, Observations& out) {
   const auto &a = pair.a.t.probe, &b = pair.b.t.probe;
   constexpr const char* kName = "untrained model's tokens";
@@ -64,7 +103,7 @@ void untrained_probe(const Pair& pair, const Presence& presence, Observations& o
     return p && p->rows > 0 && !p->nll.empty() && !p->target_logit.empty();
   };
   if (!presence.both(Stage::kUntrained, Step::kEvaluation, kName, "/probe/{nll, target_logit}", has(a),
-                     has(b), false, kProbeKeys))
+                     has(b), false, kProbeKey))
     return;
   Check same(Stage::kRendering, Step::kState, "tokens of the probe", Outcome::kExact);
   same.equal(a->tokens.sample == b->tokens.sample && a->tokens.position == b->tokens.position &&
@@ -74,8 +113,9 @@ void untrained_probe(const Pair& pair, const Presence& presence, Observations& o
   if (same.failed()) return;
   Rounded nll(pair, Stage::kUntrained, Step::kEvaluation, kName, "nat");
   Rounded logits(pair, Stage::kUntrained, Step::kLoss, "untrained model's logits", "of a logit");
-  presence.both(Stage::kUntrained, Step::kLoss, "untrained model's largest logits", "/probe/topk_logit",
-                !a->topk_logit.empty(), !b->topk_logit.empty(), false);
+  presence.both(Stage::kUntrained, Step::kLoss, "untrained model's largest logits",
+                "/probe/{topk_id, topk_logit}", !a->topk_logit.empty() && !a->topk_id.empty(),
+                !b->topk_logit.empty() && !b->topk_id.empty(), false);
   const auto k = static_cast<std::size_t>(a->tokens.size());
   const double limit = pair.rounding ? pair.rounding->logit() : 0.0;
   for (std::size_t i = 0; i < k; ++i) {
@@ -93,6 +133,7 @@ void untrained_probe(const Pair& pair, const Presence& presence, Observations& o
   }
   out.push_back(logits.check().result());
   out.push_back(nll.check().result());
+  listed_tokens(pair, *a, *b, out);
 }
 
 void untrained_activations(const Pair& pair, const Presence& presence, Observations& out) {
@@ -100,7 +141,7 @@ void untrained_activations(const Pair& pair, const Presence& presence, Observati
   constexpr const char* kName = "untrained model's activations";
   const auto has = [](const auto& x) { return x && x->rows > 0 && x->n_layers > 0 && !x->absmax.empty(); };
   if (!presence.both(Stage::kUntrained, Step::kState, kName, "/activation/{rms, absmax}", has(a), has(b),
-                     false, kProbeKeys))
+                     false, kProbeKey))
     return;
   Rounded rounded(pair, Stage::kUntrained, Step::kState, kName, "relative");
   if (a->n_layers != b->n_layers) {
@@ -134,6 +175,41 @@ void without_adapter(const Pair& pair, const Presence& presence, Observations& o
                  [&] { return i ? "at the end" : "at the start"; });
   }
   out.push_back(rounded.check().result());
+}
+
+// What every evaluation after an update records of the held-out set: to the bit, or not at all.
+void trained_observations(const Pair& pair, Observations& out) {
+  if (!pair.same_bits) return;
+  const auto each = [&](const char* name, const auto& columns) {
+    Check check(Stage::kTrajectory, Step::kEvaluation, name, Outcome::kExact);
+    for (const auto& [path, x, y] : columns)
+      for (std::size_t i = 0; i < pair.evaluations.rows.size(); ++i) {
+        const auto [r, s] = pair.evaluations.rows[i];
+        const std::int64_t t = pair.evaluations.steps[i];
+        const std::size_t rows = pair.a.t.evals->step.size(), other = pair.b.t.evals->step.size();
+        const std::size_t width = x->size() / rows;
+        // A column that one file lacks, or of another width, is told of the untrained model.
+        if (t == 0 || x->empty() || y->empty() || width != y->size() / other) continue;
+        for (std::size_t k = 0; k < width; ++k)
+          check.equal(
+              same_number(static_cast<double>((*x)[r * width + k]), static_cast<double>((*y)[s * width + k])),
+              t, [&, path = path] { return cat("evaluation after update ", t, ", ", path); });
+      }
+    check.say("to the bit");
+    if (check.checked() > 0) out.push_back(check.result());
+  };
+  using Column = std::tuple<const char*, const std::vector<double>*, const std::vector<double>*>;
+  if (const auto& a = pair.a.t.activations, &b = pair.b.t.activations; a && b)
+    each("activations after updates",
+         std::vector<Column>{{"rms", &a->rms, &b->rms}, {"largest", &a->absmax, &b->absmax}});
+  if (const auto& a = pair.a.t.probe, &b = pair.b.t.probe; a && b) {
+    each("probed tokens after updates",
+         std::vector<Column>{{"nll", &a->nll, &b->nll},
+                             {"target's logit", &a->target_logit, &b->target_logit},
+                             {"largest logits", &a->topk_logit, &b->topk_logit}});
+    using Ids = std::tuple<const char*, const std::vector<std::int64_t>*, const std::vector<std::int64_t>*>;
+    each("tokens with the largest logits after updates", std::vector<Ids>{{"ids", &a->topk_id, &b->topk_id}});
+  }
 }
 
 template <class T>
@@ -318,6 +394,7 @@ void check_evaluations(const Pair& pair, Observations& out) {
   initial_adapter(pair, presence, out);
   trained_loss(pair, presence, out);
   adapter_norms(pair, presence, out);
+  trained_observations(pair, out);
 }
 
 }  // namespace tandem

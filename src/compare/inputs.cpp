@@ -92,7 +92,8 @@ void base_statistics(const Presence& presence, const Load& a, const Load& b, Obs
 
 // Keys that both echo. The longest text that the model was made for is no part of what is computed, and a
 // stack may echo more than another.
-void configuration(const Presence& presence, const Load& a, const Load& b, Observations& out) {
+void configuration(const Presence& presence, const Load& a, const Load& b, bool same_bits,
+                   Observations& out) {
   constexpr const char* kName = "model configuration as read";
   if (!presence.both(Stage::kLoading, Step::kState, kName, "/load/config", !a.config.empty(),
                      !b.config.empty(), true))
@@ -103,6 +104,15 @@ void configuration(const Presence& presence, const Load& a, const Load& b, Obser
     check.equal(false, -1,
                 [&] { return cat("/load/config of ", x.is_object() ? "B" : "A", " is no JSON object"); });
   } else {
+    std::vector<std::string> alone;
+    for (const auto* both : {&x, &y})
+      for (const auto& [key, value] : both->items())
+        if (key != "max_position_embeddings" && !(both == &x ? y : x).contains(key)) {
+          alone.push_back(cat(key, " is in ", both == &x ? "A" : "B", " alone"));
+          if (same_bits) check.equal(false, -1, [&] { return alone.back(); });
+        }
+    if (!alone.empty() && !same_bits)
+      out.push_back(not_checked(Stage::kLoading, Step::kState, cat(kName, ", other keys"), joined(alone)));
     for (const auto& [key, value] : x.items())
       if (key != "max_position_embeddings" && y.contains(key))
         check.equal(value == y[key], -1, [&, &key = key, &value = value] {
@@ -247,7 +257,7 @@ void check_loading(const Pair& pair, Observations& out) {
     return;
   const Load &a = *pair.a.t.load, &b = *pair.b.t.load;
   base_tensors(presence, a, b, out);
-  configuration(presence, a, b, out);
+  configuration(presence, a, b, pair.same_bits, out);
   base_statistics(presence, a, b, out);
   memory(a, b, out);
 }

@@ -155,24 +155,27 @@ std::int64_t Pair::samples_of(std::int64_t i) const {
 }
 
 bool Presence::both(Stage stage, Step step, const std::string& name, const char* path, bool in_a, bool in_b,
-                    bool required, std::span<const char* const> keys) const {
+                    bool required, const char* key) const {
   if (in_a && in_b) return true;
   const auto file = [](const Run& run) { return run.t.path.filename().string(); };
+  // The value of `key` where a run with it records nothing: 0, or an interval longer than the run.
+  const auto off = [&](const Run& run) -> std::optional<std::int64_t> {
+    const auto value = key ? integer_of(run.execution, key) : std::nullopt;
+    const bool interval = key && std::string_view(key).ends_with(".every");
+    return value && (*value == 0 || (interval && *value > run.updates())) ? value : std::nullopt;
+  };
   if (!in_a && !in_b) {
-    out_.push_back(not_checked(stage, step, name, cat("neither file has ", path), required));
+    const bool missed = required || (key && !(off(pair_.a) && off(pair_.b)));
+    out_.push_back(not_checked(stage, step, name, cat("neither file has ", path), missed));
     return false;
   }
   const Run& lacking = in_a ? pair_.b : pair_.a;
   const std::string who = in_a ? "B" : "A";
-  for (const char* key : keys) {
-    const auto x = pair_.a.execution.find(key), y = pair_.b.execution.find(key);
-    if (x == pair_.a.execution.end() || y == pair_.b.execution.end() || x->second == y->second) continue;
+  if (const auto value = off(lacking))
     out_.push_back(
-        not_checked(stage, step, name,
-                    cat(who, " has no ", path, ": it ran with ", key, " = ", lacking.execution.at(key))));
-    return false;
-  }
-  out_.push_back(not_checked(stage, step, name, cat(who, " (", file(lacking), ") has no ", path), true));
+        not_checked(stage, step, name, cat(who, " has no ", path, ": it ran with ", key, " = ", *value)));
+  else
+    out_.push_back(not_checked(stage, step, name, cat(who, " (", file(lacking), ") has no ", path), true));
   return false;
 }
 

@@ -55,13 +55,14 @@ struct Pair {
   std::int64_t samples_of(std::int64_t i) const;  // of common update row i
 };
 
-// Looks whether both hold a column; otherwise adds NOT CHECKED and returns false. keys: execution keys that
-// explain why one of them does not; required: every run has it.
+// Looks whether both hold a column; otherwise adds NOT CHECKED and returns false. key: the execution key of a
+// part that not every run records: 0 or, of an interval, more than the updates made explains that it is not
+// there; required: every run has it.
 class Presence {
  public:
   Presence(const Pair& pair, std::vector<Observation>& out) : pair_(pair), out_(out) {}
   bool both(Stage stage, Step step, const std::string& name, const char* path, bool in_a, bool in_b,
-            bool required, std::span<const char* const> keys = {}) const;
+            bool required, const char* key = nullptr) const;
 
  private:
   const Pair& pair_;

@@ -19,7 +19,7 @@ namespace tandem {
 namespace {
 
 constexpr Stage kStage = Stage::kTrajectory;
-constexpr const char* kKeys[] = {"snapshot.every", "snapshot.what"};
+constexpr const char* kKey = "snapshot.every";
 
 using Tensors = std::vector<std::vector<double>>;
 struct Part {
@@ -150,19 +150,19 @@ class Snapshots {
 
 void check_snapshots(const Pair& pair, Observations& out) {
   const Trajectory &a = pair.a.t, &b = pair.b.t;
-  if (a.snapshots.empty() && b.snapshots.empty()) return;
-  const auto common = common_snapshots(a, b);
+  const auto planned = [](const Run& run) {
+    const auto every = integer_of(run.execution, kKey);
+    return every && *every > 0 && *every <= run.updates();
+  };
+  if (a.snapshots.empty() && b.snapshots.empty() && !planned(pair.a) && !planned(pair.b)) return;
   if (!a.adapter || !b.adapter) return;
+  // A run whose audits fail leaves snapshots that no other run has.
+  if (!Presence(pair, out).both(kStage, Step::kState, "snapshots", "/snapshot", !a.snapshots.empty(),
+                                !b.snapshots.empty(), false, kKey))
+    return;
+  const auto common = common_snapshots(a, b);
   if (common.empty()) {
-    // A run whose audits fail leaves snapshots that no other run has.
-    const Presence presence(pair, out);
-    const auto every = pair.a.execution.find("snapshot.every");
-    const bool failed_audits = every != pair.a.execution.end() && every->second == "0";
-    if (failed_audits)
-      out.push_back(not_checked(kStage, Step::kState, "snapshots", "the files hold none of the same update"));
-    else
-      presence.both(kStage, Step::kState, "snapshots", "/snapshot of the same update", !a.snapshots.empty(),
-                    !b.snapshots.empty(), true, kKeys);
+    out.push_back(not_checked(kStage, Step::kState, "snapshots", "the files hold none of the same update"));
     return;
   }
   Snapshots snapshots(pair);

@@ -150,10 +150,10 @@ struct Rows {
 
 void tensor_norms(const Pair& pair, const Presence& presence, Observations& out) {
   constexpr const char* kName = "gradient norm of each tensor";
-  constexpr const char* kKeys[] = {"observe.every"};
   const auto &x = pair.a.t.observed, &y = pair.b.t.observed;
   const auto has = [](const auto& o) { return o && !o->tensor_grad_norm.empty(); };
-  if (!presence.both(kStage, Step::kNorm, kName, "/observed/tensor_grad_norm", has(x), has(y), false, kKeys))
+  if (!presence.both(kStage, Step::kNorm, kName, "/observed/tensor_grad_norm", has(x), has(y), false,
+                     "observe.every"))
     return;
   const std::size_t p = x->tensor_grad_norm.size() / static_cast<std::size_t>(x->rows);
   const auto& names = pair.a.t.adapter ? pair.a.t.adapter->names : std::vector<std::string>();

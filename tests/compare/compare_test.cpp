@@ -62,6 +62,32 @@ TEST(Compare, TwoRunsOfOneExecutionClassAreComparedToTheBit) {
   EXPECT_EQ(one.observations[static_cast<std::size_t>(one.first)].update, 17);
 }
 
+TEST(Compare, OneExecutionClassPartsNowhereInAnyEvaluation) {
+  const std::pair<const char*, std::function<void(Trajectory&)>> changes[] = {
+      {"/activation/rms", [](Trajectory& t) { t.activations->rms[7] += 1e-9; }},
+      {"/activation/absmax", [](Trajectory& t) { t.activations->absmax[7] += 1e-9; }},
+      {"/probe/nll", [](Trajectory& t) { t.probe->nll[13] += 1e-9; }},
+      {"/probe/target_logit", [](Trajectory& t) { t.probe->target_logit[13] += 1e-9; }},
+      {"/probe/topk_logit", [](Trajectory& t) { t.probe->topk_logit[97] += 1e-9; }},
+      {"/probe/topk_id", [](Trajectory& t) { ++t.probe->topk_id[97]; }},
+  };
+  for (const auto& [what, change] : changes) {
+    Trajectory b = synthetic();
+    change(b);
+    const Comparison found = compared(synthetic(), b);
+    ASSERT_GE(found.first, 0) << what;
+    EXPECT_EQ(found.observations[static_cast<std::size_t>(found.first)].update, 15) << what;
+  }
+  Trajectory b = synthetic();
+  b.probe->topk_id[1] = 30;
+  const Comparison untrained = compared(synthetic(), b);
+  ASSERT_GE(untrained.first, 0);
+  EXPECT_EQ(untrained.observations[static_cast<std::size_t>(untrained.first)].update, 0);
+  Trajectory c = synthetic();
+  c.load->config.replace(c.load->config.find("head_dim"), 8, "heap_dim");
+  EXPECT_EQ(compared(synthetic(), c).conclusion, Conclusion::kDisagree);
+}
+
 TEST(Compare, TwoStacksThatOnlyRoundOtherwisePass) {
   const Comparison found = compared(synthetic(), other_stack());
   EXPECT_FALSE(found.same_bits);
@@ -119,7 +145,9 @@ std::vector<Planted> planted() {
        "base weights in memory", "B, model.embed_tokens.weight after update 0: not the file's values", 0},
       {"weights that change in memory",
        [](T& t) {
-         t.load->memory = T::Load::Memory{{0, 9}, {0, 0}, {t.load->digest[0], sha256_hex("z")}};
+         t.load->memory->step[4] = 9;
+         t.load->memory->tensor[4] = 0;
+         t.load->memory->digest[4] = sha256_hex("z");
        },
        2, Outcome::kExact, "base weights in memory", "after update 9", 9},
       {"a training sample's ids", [](T& t) { t.render->digest[5] = sha256_hex("x"); }, 3, Outcome::kExact,
@@ -198,22 +226,42 @@ std::vector<Planted> planted() {
          t.audits->note[1] = "B: gradient's relative error";
        },
        4, Outcome::kCalibrated, "audited gradients",
-       "update 6, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.001, s = 1.001", 6},
+       "update 10, model.layers.0.self_attn.q_proj.lora_B.weight: d = 0.001, s = 1.001", 10},
       {"an audited step", [](T& t) { t.audits->optimizer_error[4] = 0.1; }, 4, Outcome::kBound,
-       "audited AdamW steps", "update 11, model.layers.0.self_attn.q_proj.lora_A.weight", 11},
+       "audited AdamW steps", "update 15, model.layers.0.self_attn.q_proj.lora_A.weight", 15},
       {"an audited state",
        [](T& t) {
          t.audits->verdict[2] = Verdict::kExact;
          t.audits->note[2] = "adapter or moments are not what the update before left; more";
        },
        4, Outcome::kExact, "audits' verdicts",
-       "update 11: adapter or moments are not what the update before left", 11},
+       "update 15: adapter or moments are not what the update before left", 15},
       {"an audited base tensor",
        [](T& t) {
          t.audits->verdict[2] = Verdict::kExact;
          t.audits->note[2] = "base tensor x in memory is not the model's";
        },
-       2, Outcome::kExact, "audits' verdicts", "base tensor x", 11},
+       2, Outcome::kExact, "audits' verdicts", "base tensor x", 15},
+      {"an audit's threshold that is none",
+       [](T& t) {
+         t.audits->relative_error[2] = 1e-3;
+         t.audits->bound[3] = NAN;
+       },
+       4, Outcome::kCalibrated, "audited gradients", "update 10, model.layers.0", 10},
+      {"an audit's threshold that lets everything pass", [](T& t) { t.audits->bound[2] = INFINITY; }, 4,
+       Outcome::kCalibrated, "audited gradients", "update 10, model.layers.0", 10},
+      {"a text of the file", [](T& t) { t.execution_text.insert(0, "a = 1\n"); }, 2, Outcome::kExact,
+       "its texts are those of their digests", "/execution"},
+      {"an id among the largest logits", [](T& t) { t.probe->topk_id[9] = 40; }, 1, Outcome::kBound,
+       "tokens with the untrained model's largest logits", "held-out sample 0, token 4, id", 0},
+      {"an observation of another update", [](T& t) { t.observed->step[19] = 21; }, 4, Outcome::kExact,
+       "observed updates", "update 21", 21},
+      {"an activation that is none", [](T& t) { t.activations->rms[5] = NAN; }, 4, Outcome::kExact,
+       "its numbers are finite", "update 10, /activation/rms", 10},
+      {"a probed token that is none", [](T& t) { t.probe->nll[13] = INFINITY; }, 4, Outcome::kExact,
+       "its numbers are finite", "update 15, /probe/nll", 15},
+      {"an evaluation that is none", [](T& t) { t.evals->loss[3] = t.evals->nll_sum[3] = NAN; }, 4,
+       Outcome::kExact, "its numbers are finite", "update 15, /eval/nll_sum", 15},
   };
 }
 
@@ -322,6 +370,18 @@ TEST(Compare, WhatLacksNeverPasses) {
          t.updates->checksum.resize(10), t.updates->adapter_checksum.resize(10),
              t.updates->sample_ids.resize(40);
        }},
+      {"/probe/topk_id", [](T& t) { t.probe->topk_id.clear(); }},
+      {"/observed/step", [](T& t) { t.observed->step.clear(); }},
+      {"the last observation",
+       [](T& t) {
+         t.observed->rows = 19, t.observed->step.resize(19), t.observed->tensor_grad_norm.resize(38);
+       }},
+      {"/audit/verdict", [](T& t) { t.audits->verdict.clear(); }},
+      {"/audit/bound", [](T& t) { t.audits->bound.clear(); }},
+      {"an audit", [](T& t) { t.audits->step[1] = 5; }},
+      {"a reading of weights in memory", [](T& t) { t.load->memory->tensor[1] = 0; }},
+      {"/spec/digest", [](T& t) { t.spec_digest.clear(); }},
+      {"/provenance/arithmetic", [](T& t) { t.provenance.erase("arithmetic"); }},
       {"the last evaluation",
        [](T& t) {
          const std::size_t n = t.evals->step.size() - 1;
@@ -349,6 +409,45 @@ TEST(Compare, WhatBothLackIsNoPassWhereEveryRunHasIt) {
   a = synthetic(), b = other_stack();
   for (Trajectory* t : {&a, &b}) t->updates->lr.clear();
   EXPECT_EQ(compared(a, b).conclusion, Conclusion::kIncomplete);
+  const std::function<void(Trajectory&)> removals[] = {
+      [](Trajectory& t) { t.observed.reset(); }, [](Trajectory& t) { t.probe.reset(); },
+      [](Trajectory& t) { t.activations.reset(); },
+      [](Trajectory& t) { t.observed->tensor_grad_norm.clear(); },
+      [](Trajectory& t) {
+        t.execution_text.replace(t.execution_text.find("snapshot.every = 0"), 18, "snapshot.every = 4");
+        t.execution_digest = sha256_hex(t.execution_text);
+      }};
+  for (const auto& remove : removals) {
+    a = synthetic(), b = other_stack();
+    for (Trajectory* t : {&a, &b}) remove(*t);
+    EXPECT_EQ(compared(a, b).conclusion, Conclusion::kIncomplete);
+  }
+}
+
+TEST(Compare, ARunShorterThanAnIntervalLacksNothing) {
+  Trajectory a = synthetic(), b = other_stack();
+  for (Trajectory* t : {&a, &b}) {
+    for (const auto& [from, to] : {std::pair("observe.every = 1", "observe.every = 50"),
+                                   std::pair("snapshot.every = 0", "snapshot.every = 50"),
+                                   std::pair("mirror.every = 5", "mirror.every = 50")})
+      t->execution_text.replace(t->execution_text.find(from), std::string(from).size(), to);
+    t->execution_digest = sha256_hex(t->execution_text);
+    t->observed = Trajectory::Observed{};
+    t->audits = Trajectory::Audits{};
+  }
+  EXPECT_EQ(compared(a, b).conclusion, Conclusion::kPass) << text_of(compared(a, b));
+}
+
+TEST(Compare, NativeRunsThatAuditHoldTheirAudits) {
+  Trajectory a = synthetic(), b = other_stack();
+  a.audits.reset();
+  EXPECT_EQ(compared(a, b).conclusion, Conclusion::kIncomplete);
+  a = synthetic(), b = other_stack();
+  a.load->memory.reset();
+  EXPECT_EQ(compared(a, b).conclusion, Conclusion::kIncomplete);
+  a = synthetic(), b = other_stack();
+  b.audits.reset(), b.load->memory.reset();  // a mirror's file
+  EXPECT_EQ(compared(a, b).conclusion, Conclusion::kPass) << text_of(compared(a, b));
 }
 
 TEST(Compare, WhatTheExecutionExplainsIsNotMissed) {
@@ -356,6 +455,7 @@ TEST(Compare, WhatTheExecutionExplainsIsNotMissed) {
   b.probe.reset();
   b.activations->n_layers = 0, b.activations->rms.clear(), b.activations->absmax.clear();
   b.execution_text.replace(b.execution_text.find("observe.probe = 4"), 17, "observe.probe = 0");
+  b.execution_digest = sha256_hex(b.execution_text);
   const Comparison found = compared(synthetic(), b);
   EXPECT_EQ(found.conclusion, Conclusion::kPass) << text_of(found);
   EXPECT_NE(text_of(found).find("it ran with observe.probe = 0"), std::string::npos);
@@ -364,6 +464,7 @@ TEST(Compare, WhatTheExecutionExplainsIsNotMissed) {
 TEST(Compare, AnotherSpecNeverPasses) {
   Trajectory b = other_stack();
   b.spec_text += "zeta = 1\n";
+  b.spec_digest = sha256_hex(b.spec_text);
   const Comparison refused = compared(synthetic(), b);
   EXPECT_EQ(refused.conclusion, Conclusion::kIncomplete);
   EXPECT_TRUE(refused.observations.empty());

@@ -131,6 +131,7 @@ Trajectory replicate(std::uint64_t seed, double shift = 0.0) {
   }
   for (std::size_t k = 0; k < 4; ++k) t.probe->nll[k] += 1e-8 * RandomStream(seed, "start").unit(k);
   t.execution_text.replace(0, 15, cat("batch.micro = ", 2 + seed % 7));
+  t.execution_digest = sha256_hex(t.execution_text);
   return t;
 }
 

@@ -30,8 +30,9 @@ inline Trajectory synthetic(const Synthetic& options = {}) {
   t.spec_digest = sha256_hex(t.spec_text);
   t.execution_text =
       cat("batch.micro = ", options.micro,
-          "\nbuild = \"b\"\ndevice = \"cpu\"\ninstruction_set = \"i\"\nmirror.every = 1\nobserve.every = 1\n",
+          "\nbuild = \"b\"\ndevice = \"cpu\"\ninstruction_set = \"i\"\nmirror.every = 5\nobserve.every = 1\n",
           "observe.probe = 4\nprecision = \"", options.precision, "\"\nsnapshot.every = 0\n");
+  t.execution_digest = sha256_hex(t.execution_text);
   t.provenance = {
       {"arithmetic", options.arithmetic}, {"orchestration", "tandem"},       {"runtime", "cpu"},
       {"hosts", options.hosts},           {"start", "2026-01-01T00:00:00Z"}, {"end", "2026-01-01T01:00:00Z"}};
@@ -48,7 +49,13 @@ inline Trajectory synthetic(const Synthetic& options = {}) {
   }
   load.config =
       R"({"hidden_size":8,"intermediate_size":16,"num_attention_heads":2,"head_dim":4,"num_hidden_layers":2,"rope_theta":10000.0})";
-  load.memory = Trajectory::Load::Memory{{0, 0}, {0, 1}, {load.digest[0], load.digest[1]}};
+  auto& memory = load.memory.emplace();
+  for (const std::int64_t step : {std::int64_t{0}, options.updates})
+    for (std::size_t i = 0; i < load.name.size(); ++i) {
+      memory.step.push_back(step);
+      memory.tensor.push_back(static_cast<std::int64_t>(i));
+      memory.digest.push_back(load.digest[i]);
+    }
 
   auto& render = t.render.emplace();
   render.n_train = options.n_train;
@@ -128,7 +135,7 @@ inline Trajectory synthetic(const Synthetic& options = {}) {
 
   auto& audits = t.audits.emplace();
   audits.n_tensors = 2;
-  for (std::int64_t step = 1; step <= options.updates; step += 5) {
+  for (std::int64_t step = 5; step <= options.updates; step += 5) {
     audits.step.push_back(step);
     audits.micro_batch.push_back(-1);
     audits.scope.push_back(AuditScope::kBatch);
