@@ -100,7 +100,8 @@ void untrained_probe(const Pair& pair, const Presence& presence, Observations& o
   const auto &a = pair.a.t.probe, &b = pair.b.t.probe;
   constexpr const char* kName = "untrained model's tokens";
   const auto has = [](const auto& p) {
-    return p && p->rows > 0 && !p->nll.empty() && !p->target_logit.empty();
+    return p && p->rows > 0 && !p->nll.empty() && !p->target_logit.empty() && !p->tokens.sample.empty() &&
+           !p->tokens.position.empty();
   };
   if (!presence.both(Stage::kUntrained, Step::kEvaluation, kName, "/probe/{nll, target_logit}", has(a),
                      has(b), false, kProbeKey))

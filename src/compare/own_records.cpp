@@ -69,6 +69,19 @@ struct Records {
     if (check.checked() > 0) out.push_back(check.result());
   }
 
+  // A row for each evaluation.
+  void evaluations() const {
+    if (!run.t.evals) return;
+    const auto n = static_cast<std::int64_t>(run.t.evals->step.size());
+    const auto each = [&](const char* path, std::int64_t rows) {
+      if (rows != n)
+        lacks(Stage::kTrajectory, Step::kEvaluation, "a row for each evaluation",
+              cat(path, " has ", rows, ", /eval ", n));
+    };
+    if (run.t.probe) each("/probe", run.t.probe->rows);
+    if (run.t.activations) each("/activation", run.t.activations->rows);
+  }
+
   void audits() const {
     const auto every = integer_of(run.execution, "mirror.every");
     const auto mode = run.execution.find("mirror.mode");
@@ -166,6 +179,7 @@ void check_own_records(const Run& run, const char* who, Observations& out) {
     for (const auto& [step, file] : run.t.snapshots) steps.push_back(step);
     records.multiples("its snapshots", "/snapshot", "snapshot.every", steps, false);
   }
+  records.evaluations();
   records.audits();
   records.finite();
 }

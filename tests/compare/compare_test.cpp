@@ -371,6 +371,13 @@ TEST(Compare, WhatLacksNeverPasses) {
              t.updates->sample_ids.resize(40);
        }},
       {"/probe/topk_id", [](T& t) { t.probe->topk_id.clear(); }},
+      {"the last row of /probe",
+       [](T& t) {
+         const std::size_t n = static_cast<std::size_t>(--t.probe->rows) * t.probe->tokens.sample.size();
+         t.probe->nll.resize(n), t.probe->target_logit.resize(n);
+         t.probe->topk_id.resize(n * kTopLogits), t.probe->topk_logit.resize(n * kTopLogits);
+       }},
+      {"/probe/sample", [](T& t) { t.probe->tokens.sample.clear(); }},
       {"/observed/step", [](T& t) { t.observed->step.clear(); }},
       {"the last observation",
        [](T& t) {
