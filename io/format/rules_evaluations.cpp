@@ -121,7 +121,7 @@ void check_probe(Columns& columns) {
       "probe/topk_id", id->size(),
       [&](std::size_t i) -> std::optional<Wrong> {
         const bool none = (*id)[i] == -1;
-        if ((*id)[i] < -1 || none != std::isnan((*logit)[i]))
+        if ((*id)[i] < -1 || none != !std::isfinite((*logit)[i]) || (none && !std::isnan((*logit)[i])))
           return Wrong{cat("is ", (*id)[i], " with the logit ", digits((*logit)[i])),
                        "a token id with its logit, or -1 with NaN"};
         if (i % kTopLogits == 0 || none) return std::nullopt;
@@ -153,6 +153,17 @@ void check_activations(Columns& columns) {
       [&](std::size_t i) {
         return unless((*step)[i / wide] != 0 || (*change)[i] == 0.0, (*change)[i],
                       "0 before the first update");
+      },
+      wide);
+  const auto* lr = columns.doubles("update/lr");
+  if (!lr) return;
+  columns.findings().each(
+      "activation/update_norm", change->size(),
+      [&](std::size_t i) {
+        const std::int64_t at = (*step)[i / wide];
+        const bool still = at >= 1 && at <= static_cast<std::int64_t>(lr->size()) &&
+                           (*lr)[static_cast<std::size_t>(at - 1)] == 0.0;
+        return unless(!still || (*change)[i] == 0.0, (*change)[i], "0, as the update's learning rate is 0");
       },
       wide);
 }

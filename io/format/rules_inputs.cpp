@@ -229,7 +229,11 @@ void check_load(Columns& columns) {
         4);
   if (const auto* rms = columns.doubles("load/rms"))
     columns.findings().each("load/rms", rms->size(), [&](std::size_t i) {
-      return unless(!((*rms)[i] < 0.0), (*rms)[i], "no negative number");
+      return unless(not_negative((*rms)[i]), (*rms)[i], kNotNegative);
+    });
+  if (const auto* mean = columns.doubles("load/mean"))
+    columns.findings().each("load/mean", mean->size(), [&](std::size_t i) {
+      return unless(std::isfinite((*mean)[i]), (*mean)[i], "a finite number");
     });
   const std::int64_t tensors = columns.has("load/name") ? columns.size("load/name") : -1;
   if (const auto* rows = columns.ints("load/memory/tensor"); rows && tensors >= 0)

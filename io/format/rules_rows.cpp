@@ -143,6 +143,12 @@ void check_observed(Columns& columns, const RunPlan& plan) {
     if (columns.has("update/step") && !step->empty() && step->back() > columns.size("update/step"))
       columns.findings().add("/observed/step", cat("ends at ", step->back()),
                              cat("at most ", columns.size("update/step"), ", the updates of /update"));
+    if (every > 0 && plan.updates && is_complete(columns)) {
+      const std::int64_t last = *plan.updates / every * every;
+      if (last > 0 && (step->empty() || step->back() < last))
+        columns.findings().add("/observed/step", step->empty() ? "is empty" : cat("ends at ", step->back()),
+                               cat(last, ", the last multiple of observe.every, as the file is complete"));
+    }
   }
   check_not_negative(columns, "observed/tensor_grad_norm");
 }
