@@ -255,7 +255,7 @@ std::vector<Command> make_commands() {
        .run = run_render},
       {.name = "check",
        .summary = "whether both stacks agree, before anything is trained",
-       .usage = "[--config FILE] [--KEY VALUE ...] [--json] [--out FILE.h5]",
+       .usage = "[--config FILE] [--KEY VALUE ...] [--json] [--out FILE.h5] [--seconds N]",
        .about = "Takes what `train` takes and trains nothing: every operation on drawn inputs, the\n"
                 "first micro-batch's gradient, the untrained held-out loss (level 1); weights as\n"
                 "loaded, an adapter saved, merged and read back (2); every sample's token ids (3).\n"
@@ -265,6 +265,9 @@ std::vector<Command> make_commands() {
        .options = {kConfigOption,
                    {"json", "", "one JSON object, with every operation and tensor"},
                    {"out", "FILE.h5", "a trajectory file of what was found: /ops, /load, /render"},
+                   {"seconds", "N",
+                    "what the mirror may take for a held-out loss, and for a gradient (default 20); what is "
+                    "left out is named"},
                    kModelKey,
                    kDataKey},
        .keys = key_names(),

@@ -72,6 +72,8 @@ TEST(Program, RefusesInOneLineNamingTheNearest) {
             "tandem: spec: unknown option `--lora.rnk`, the nearest one is `--lora.rank`\n");
   EXPECT_EQ(error("--version --jsn"),
             "tandem: --version: unknown option `--jsn`, the only one is `--json`\n");
+  EXPECT_EQ(error("check --seconds 0"), "tandem: check: --seconds 0: must be 1 or more\n");
+  EXPECT_EQ(error("check --seconds 3"), "tandem: model.path: is not given (--model DIR)\n");
   EXPECT_EQ(error("spec"), "tandem: model.path: is not given (--model DIR)\n");
   EXPECT_EQ(error("tokenize"),
             "tandem: tokenize: --model DIR is missing: folder that holds tokenizer.json\n");
