@@ -1,12 +1,19 @@
 #include "src/check/check.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "io/model_tensors.hpp"
+#include "io/publish.hpp"
 #include "io/trajectory.hpp"
 #include "src/base/arena.hpp"
+#include "src/base/error.hpp"
+#include "src/base/paths.hpp"
 #include "src/base/random.hpp"
 #include "src/base/text.hpp"
 #include "src/check/adapter_check.hpp"
@@ -98,9 +105,27 @@ void write_file(const Config& config, const RunInputs& inputs, const Weights& we
   writer.finish();
 }
 
+// Before anything is computed: the file can be written, and is none of what is read.
+void require_output(const std::filesystem::path& out, const RunSpec& spec) {
+  if (out.empty()) return;
+  for (const auto& [key, input] : {std::pair{"model.path", &spec.model},
+                                   {"data.train", &spec.train},
+                                   {"data.held_out", &spec.held_out},
+                                   {"lora.init", &spec.lora_init}})
+    if (input->given() && !path_inside(out, input->path).empty())
+      throw Error(ErrorKind::kUsage, cat("--out ", out.string(), ": is part of ", key, " = ", input->path,
+                                         "; choose another name"));
+  require_replaceable(out);
+  const std::filesystem::path folder = out.has_parent_path() ? out.parent_path() : ".";
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    throw Error(ErrorKind::kInput,
+                cat("--out ", out.string(), ": cannot be written: ", std::strerror(errno)));
+}
+
 }  // namespace
 
 CheckReport run_check(Config config, const CpuContext& ctx, const CheckOptions& options) {
+  require_output(options.out, config.spec);
   const auto progress = [&](const char* what) {
     if (options.progress) options.progress(what);
   };

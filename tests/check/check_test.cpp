@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "io/trajectory_reader.hpp"
 #include "io/trajectory_validation.hpp"
@@ -162,6 +165,49 @@ TEST(TemporaryFolders, AreRemovedAlsoWhereAnErrorEndsTheWork) {
   EXPECT_TRUE(fs::is_empty(temporary.path()));
   const TemporaryDirectory nowhere(temporary / "nowhere");
   EXPECT_THROW(TemporaryFolder(), Error);
+}
+
+TEST(TemporaryFolders, AreRemovedAlsoWhereASignalEndsTheProcess) {
+  const support::TempFolder temporary;
+  const TemporaryDirectory directory(temporary.path());
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const auto end = [&] {
+      const TemporaryFolder folder;
+      support::write_text(folder.path() / "file", "text");
+      raise(signal);
+      std::this_thread::sleep_for(std::chrono::seconds(30));
+    };
+    EXPECT_EXIT(end(), testing::KilledBySignal(signal), "");
+    EXPECT_TRUE(fs::is_empty(temporary.path())) << signal;
+  }
+  { const TemporaryFolder folder; }
+  struct sigaction action {};
+  sigaction(SIGTERM, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+TEST(CheckFile, IsNeverWrittenOverWhatIsRead) {
+  const support::TempFolder folder;
+  const CpuContext ctx(1);
+  const Config config = tiny_run(folder, "qwen3");
+  for (const std::string& out :
+       {config.spec.train.path, config.spec.held_out.path, config.spec.model.path + "/config.json"}) {
+    CheckOptions options;
+    options.out = out;
+    try {
+      run_check(config, ctx, options);
+      FAIL() << out;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage) << error.what();
+      EXPECT_NE(std::string(error.what()).find("choose another name"), std::string::npos) << error.what();
+    }
+  }
+  CheckOptions nowhere;
+  nowhere.out = folder / "none" / "check.h5";
+  bool computed = false;
+  nowhere.progress = [&](const std::string&) { computed = true; };
+  EXPECT_THROW(run_check(config, ctx, nowhere), Error);
+  EXPECT_FALSE(computed);
 }
 
 }  // namespace
