@@ -208,9 +208,10 @@ struct Check {
         far_text = cat(tensors[p].name, ": gradient's relative error ", d, " above ", limit);
       }
       // Rounding errors are nearly orthogonal to the gradient: by chance s - 1 is about d / sqrt(n).
-      // Errors that all elements share show here as far as d may show them.
+      // Errors that all elements share show here as far as d may show them: nothing of a gradient that rounding
+      // left at zero, though others of its kind have a bias.
       const double shared =
-          thresholds.bias[p] > 0.0 ? thresholds.bias[p] / thresholds.relative_error[p] : 0.0;
+          thresholds.relative_error[p] > 0.0 ? thresholds.bias[p] / thresholds.relative_error[p] : 0.0;
       const double chance = 6 * d / std::sqrt(static_cast<double>(spans[p].size())) + shared * limit;
       if (!(off <= chance) && ++scaled > 0 && worse(off / chance, worst_scaled)) {
         worst_scaled = off / chance;

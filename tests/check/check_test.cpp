@@ -13,6 +13,7 @@
 #include "src/base/error.hpp"
 #include "src/check/temporary_folder.hpp"
 #include "tests/check/tiny_check.hpp"
+#include "tests/support/edit_tensors.hpp"
 
 namespace tandem::check_test {
 namespace {
@@ -137,6 +138,22 @@ TEST(CheckRun, WithoutHeldOutRowsTheLossIsNotChecked) {
   EXPECT_EQ(report.verdict(), Verdict::kPass) << all_of(report);
   EXPECT_EQ(line_of(report, "untrained loss").verdict, Verdict::kSkipped);
   EXPECT_EQ(line_of(report, "adapter").verdict, Verdict::kPass);
+}
+
+// Of a norm that is 0 everywhere some gradients are exactly zero, others of their kind are not.
+TEST(CheckRun, PassesWhereSomeGradientsAreExactlyZero) {
+  const support::TempFolder folder;
+  const CpuContext ctx(1);
+  const Config config = tiny_run(folder, "qwen3");
+  std::size_t changed = 0;
+  support::edit_tensors(fs::path(config.spec.model.path) / "model.safetensors", [&](auto& tensors) {
+    for (auto& [name, tensor] : tensors)
+      if (name.ends_with("input_layernorm.weight"))
+        std::fill(tensor.values.begin(), tensor.values.end(), 0.0f), ++changed;
+  });
+  ASSERT_GT(changed, 0u);
+  const CheckReport report = run_check(config, ctx, {});
+  EXPECT_EQ(report.verdict(), Verdict::kPass) << all_of(report);
 }
 
 TEST(CheckRun, RefusesInputsThatAreNotThere) {
