@@ -344,15 +344,21 @@ std::optional<RenderedSample> read_rendered_sample(const std::filesystem::path& 
 }
 
 std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
-                                               std::span<const std::string> names) {
+                                               const Trajectory::AdapterNames& adapter) {
   const hdf5::Id id = hdf5::open_for_reading(file);
   const auto group = Node(id, file).group(part);
   if (!group) refuse(file.string(), cat("holds no ", part));
   std::vector<std::vector<double>> tensors;
-  for (const auto& name : names) {
+  for (std::size_t p = 0; p < adapter.names.size(); ++p) {
+    const std::string& name = adapter.names[p];
     if (!group->has(name)) refuse(group->where() + name, "is missing");
     Dims dims;
     tensors.push_back(group->doubles(name, dims));
+    if (p >= adapter.shapes.size()) continue;  // an adapter whose shapes are not known
+    const auto& [rows, columns] = adapter.shapes[p];
+    if (dims != Dims{rows, columns})
+      refuse(group->where() + name, cat("has the shape [", joined(dims), "], not [", rows, ", ", columns,
+                                        "] as /adapter/shapes says"));
   }
   return tensors;
 }

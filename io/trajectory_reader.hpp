@@ -125,8 +125,9 @@ struct RenderedSample {
 };
 std::optional<RenderedSample> read_rendered_sample(const std::filesystem::path& file, std::int64_t i);
 
-// One part ("adapter", "m", "v", "gradient") of a snapshot file, tensor by tensor in the order of `names`.
+// One part ("adapter", "m", "v", "gradient") of a snapshot file, tensor by tensor in the order of `adapter`.
+// Throws kInput where one is missing or has another shape.
 std::vector<std::vector<double>> read_snapshot(const std::filesystem::path& file, const std::string& part,
-                                               std::span<const std::string> names);
+                                               const Trajectory::AdapterNames& adapter);
 
 }  // namespace tandem

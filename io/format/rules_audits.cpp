@@ -69,7 +69,8 @@ std::vector<SnapshotLink> check_snapshot_links(Columns& columns, const RunPlan& 
     if (!group) return links;
     const std::string stack = columns.root().text_attribute("stack").value_or("");
     const std::string stem = std::filesystem::path(columns.file()).stem().string();
-    for (const std::string& name : group->members()) {
+    const auto names = group->members();
+    for (const std::string& name : names) {
       const std::string where = "/snapshot/" + name;
       const auto step = step_of(name);
       if (!step || *step < 1 || (plan.updates && *step > *plan.updates)) {
@@ -87,6 +88,14 @@ std::vector<SnapshotLink> check_snapshot_links(Columns& columns, const RunPlan& 
             where, link ? cat("leads to ", link->object, " of ", link->file) : "is no external link",
             cat("a link to / of ", wanted));
     }
+    const std::int64_t every = plan.snapshot_every.value_or(0);
+    const std::int64_t last = columns.has("update/step") ? columns.size("update/step") : 0;
+    for (std::int64_t step = every; every > 0 && step <= last; step += every)
+      if (std::find(names.begin(), names.end(), std::to_string(step)) == names.end()) {
+        columns.findings().add(cat("/snapshot/", step), "is missing",
+                               cat("a link at each multiple of snapshot.every = ", every));
+        break;
+      }
   } catch (const Error& error) {
     columns.findings().add(error, columns.file());
   }

@@ -52,9 +52,9 @@ std::optional<fs::path> optional_path(const Trajectory& run, const std::string& 
   return input_path(run, given, key);
 }
 
-FlatTensors flat(const fs::path& snapshot, const char* part, const std::vector<std::string>& names) {
+FlatTensors flat(const fs::path& snapshot, const char* part, const Trajectory::AdapterNames& adapter) {
   FlatTensors all;
-  for (const auto& tensor : read_snapshot(snapshot, part, names))
+  for (const auto& tensor : read_snapshot(snapshot, part, adapter))
     for (const double x : tensor) all.push_back(static_cast<float>(x));
   return all;
 }
@@ -79,11 +79,10 @@ UpdateJob update_of(const Trajectory& run, const fs::path& snapshot) {
   job.norm = updates.grad_norm[row];
   job.clip = updates.clip[row];
   job.lr = updates.lr[row];
-  const auto& names = run.adapter->names;
-  job.adapter = flat(snapshot, "adapter", names);
-  job.m = flat(snapshot, "m", names);
-  job.v = flat(snapshot, "v", names);
-  job.gradient = flat(snapshot, "gradient", names);
+  job.adapter = flat(snapshot, "adapter", *run.adapter);
+  job.m = flat(snapshot, "m", *run.adapter);
+  job.v = flat(snapshot, "v", *run.adapter);
+  job.gradient = flat(snapshot, "gradient", *run.adapter);
   if (run.load) job.config = run.load->config;
   if (run.render)
     for (const std::int64_t id : job.sample_ids)

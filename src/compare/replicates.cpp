@@ -103,6 +103,17 @@ void require_replicate(const Trajectory& a, const Trajectory& c) {
     return t.evals ? t.evals->step : std::vector<std::int64_t>();
   };
   if (steps(a) != steps(c) || evaluated(a) != evaluated(c)) refuse("other updates or evaluations");
+  // A value that is none would take its update out of what is judged. A loss is NaN where nothing is scored.
+  for (std::size_t i = 0; c.updates && i < c.updates->step.size(); ++i) {
+    const auto& u = *c.updates;
+    const bool scored = i >= u.n_targets.size() || u.n_targets[i] > 0;
+    if ((scored && i < u.loss.size() && !std::isfinite(u.loss[i])) ||
+        (i < u.grad_norm.size() && !std::isfinite(u.grad_norm[i])))
+      refuse(cat("its loss or gradient norm of update ", u.step[i], " is not a number"));
+  }
+  for (std::size_t i = 0; c.evals && i < c.evals->step.size() && i < c.evals->loss.size(); ++i)
+    if (!std::isfinite(c.evals->loss[i]))
+      refuse(cat("its held-out loss after update ", c.evals->step[i], " is not a number"));
 }
 
 using Column = std::function<const Series*(const Trajectory&)>;

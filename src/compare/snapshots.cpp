@@ -105,10 +105,10 @@ class Snapshots {
   // Files of unknown origin: what crashes HDF5 does so in a child first.
   Tensors read(const std::filesystem::path& file, const char* part) const {
     run_contained(file, [&] {
-      read_snapshot(file, part, names_);
+      read_snapshot(file, part, *pair_.a.t.adapter);
       return std::string();
     });
-    return read_snapshot(file, part, names_);
+    return read_snapshot(file, part, *pair_.a.t.adapter);
   }
 
   void tensors(std::int64_t step, std::size_t p, const Tensors& x, const Tensors& y) {
@@ -125,6 +125,14 @@ class Snapshots {
         });
         continue;
       }
+      // Whatever the history, a number stays a number.
+      bool numbers = true;
+      for (const auto& [tensor, who] : {std::pair(&x[k], "A"), std::pair(&y[k], "B")})
+        if (!std::all_of(tensor->begin(), tensor->end(), [](double v) { return std::isfinite(v); }))
+          numbers = false, found.check.equal(false, step, [&, who = who] {
+            return cat(place(), ": holds NaN or infinity in ", who);
+          });
+      if (!numbers) continue;
       const TensorDifference difference = tensor_difference(x[k], y[k], gradient ? floors.of(k) : 0.0);
       const double d = difference.relative_error, s = difference.projection;
       if (!(d <= found.worst)) found.worst = d, found.where = cat(place(), " (s = ", s, ")");

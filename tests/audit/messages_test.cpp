@@ -104,7 +104,7 @@ TEST_F(Messages, OfAnAuditFillItsRowAndKeepTheUpdatesState) {
   for (const auto& [part, kept] : {std::pair("adapter", &job.adapter), std::pair("m", &job.m),
                                    std::pair("v", &job.v), std::pair("gradient", &job.gradient)}) {
     FlatTensors read;
-    for (const auto& tensor : read_snapshot(run.snapshots[0].second, part, run.adapter->names))
+    for (const auto& tensor : read_snapshot(run.snapshots[0].second, part, *run.adapter))
       read.insert(read.end(), tensor.begin(), tensor.end());
     EXPECT_EQ(read, *kept) << part;
   }
@@ -158,7 +158,7 @@ TEST_F(Messages, OfAFreeRunMakeItsFile) {
   EXPECT_TRUE(same_bits(run.activations->ba_norm, probe.ba_norm));
   EXPECT_TRUE(same_bits(run.activations->update_norm, change));
   ASSERT_EQ(run.snapshots.size(), 1u);
-  EXPECT_TRUE(same_bits(read_snapshot(run.snapshots[0].second, "adapter", run.adapter->names)[0],
+  EXPECT_TRUE(same_bits(read_snapshot(run.snapshots[0].second, "adapter", *run.adapter)[0],
                         mirror_.initial().adapter[0]));
 }
 

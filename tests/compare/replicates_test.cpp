@@ -187,6 +187,11 @@ TEST(Replicates, OfAnotherStackOrSpecAreRefused) {
   };
   EXPECT_NE(refusal([](Trajectory& t) { t.stack = "mirror"; }).find("stack mirror"), std::string::npos);
   EXPECT_NE(refusal([](Trajectory& t) { t.spec_text += "x = 1\n"; }).find("another spec"), std::string::npos);
+  EXPECT_NE(refusal([](Trajectory& t) { t.updates->loss[4] = NAN; }).find("of update 5 is not a number"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal([](Trajectory& t) { t.evals->loss[4] = INFINITY; }).find("after update 4 is not a number"),
+      std::string::npos);
   EXPECT_NE(refusal([](Trajectory& t) { t.provenance["arithmetic"] = "other"; }).find("other arithmetic"),
             std::string::npos);
   EXPECT_NE(refusal([](Trajectory& t) { t.updates->step.pop_back(); }).find("other updates"),

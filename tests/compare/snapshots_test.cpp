@@ -131,6 +131,31 @@ TEST_F(SnapshotComparison, OfOneExecutionClassAreEqualToTheBit) {
   EXPECT_NE(first_of(found).find("snapshots: m: update 7"), std::string::npos) << first_of(found);
 }
 
+TEST_F(SnapshotComparison, HoldNumbersHoweverFarTheyHaveTrained) {
+  for (const double none : {double{NAN}, double{INFINITY}}) {
+    const Comparison found = compared([&](std::int64_t step, Parts& parts) {
+      if (step == 7) parts["v"][1][3] = none;
+    });
+    EXPECT_EQ(found.conclusion, Comparison::Conclusion::kDisagree);
+    EXPECT_NE(first_of(found).find(
+                  "snapshots: v: update 7, model.layers.0.self_attn.q_proj.lora_B.weight: holds NaN"),
+              std::string::npos)
+        << first_of(found);
+  }
+}
+
+TEST_F(SnapshotComparison, OfOtherShapesAreNoPass) {
+  Trajectory a = synthetic(), b = synthetic({.stack = "mirror", .arithmetic = "mirror", .precision = "f64"});
+  support::TempFolder folder, second;
+  add_snapshots(a, folder, [](std::int64_t, Parts&) {});
+  add_snapshots(b, second, [](std::int64_t, Parts&) {});
+  for (Trajectory* t : {&a, &b}) t->adapter->shapes[0] = {8, 2};
+  const Trajectory both[] = {a, b};
+  const Comparison found = compare(both, {});
+  EXPECT_EQ(found.conclusion, Comparison::Conclusion::kIncomplete);
+  EXPECT_NE(found.why.find("has the shape [2, 8], not [8, 2]"), std::string::npos) << found.why;
+}
+
 TEST_F(SnapshotComparison, ThatLackAPartAreNoPass) {
   const Comparison found = compared([](std::int64_t, Parts& parts) { parts.erase("gradient"); });
   EXPECT_EQ(found.conclusion, Comparison::Conclusion::kIncomplete);

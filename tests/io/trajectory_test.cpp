@@ -284,9 +284,9 @@ TEST(Trajectory, SnapshotsAreFilesOfTheirOwnLinkedByStep) {
   ASSERT_EQ(t.snapshots.size(), 2u);
   EXPECT_EQ(t.snapshots[1].first, 2);
   EXPECT_EQ(t.snapshots[1].second, folder / "mirror.snapshots/2.h5");
-  EXPECT_EQ(read_snapshot(t.snapshots[1].second, "adapter", kNames)[1][7], static_cast<double>(0.1f));
-  EXPECT_EQ(read_snapshot(t.snapshots[0].second, "gradient", kNames)[1][0], 0.1);
-  EXPECT_THROW(read_snapshot(t.snapshots[0].second, "m", kNames), Error);
+  EXPECT_EQ(read_snapshot(t.snapshots[1].second, "adapter", *t.adapter)[1][7], static_cast<double>(0.1f));
+  EXPECT_EQ(read_snapshot(t.snapshots[0].second, "gradient", *t.adapter)[1][0], 0.1);
+  EXPECT_THROW(read_snapshot(t.snapshots[0].second, "m", *t.adapter), Error);
   EXPECT_EQ(support::read_text(folder / "mirror.snapshots/2.h5")[8], 0);
   EXPECT_THROW(
       writer.write_snapshot(3, std::vector<SnapshotPart>{{"m", std::vector<std::span<const float>>{a}}}),

@@ -227,6 +227,8 @@ const Change kChanges[] = {
      "/snapshot/3: leads to /v of"},
     {"del f['snapshot/3']; f['snapshot/3'] = h5py.SoftLink('/snapshot/3')",
      "/snapshot/3: is no external link"},
+    {"del f['snapshot/3']",
+     "/snapshot/3: is missing, expected a link at each multiple of snapshot.every = 3"},
     {"f['snapshot/03'] = h5py.ExternalLink('native.snapshots/03.h5', '/')",
      "/snapshot/03: is its name, expected the number"},
     {"f['snapshot/2'] = h5py.ExternalLink('native.snapshots/2.h5', '/')",
