@@ -1,7 +1,6 @@
 #include "io/checkpoint.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -111,15 +110,6 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-std::optional<std::int64_t> number_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  std::int64_t value = -1;
-  const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), value);
-  if (bad != std::errc() || end != name.data() + name.size() || value < 0 || name != cat(value))
-    return std::nullopt;
-  return value;
-}
-
 // Renamed first, so that it is whole or no checkpoint at all.
 void remove_checkpoint(const fs::path& checkpoint) {
   const fs::path away = temporary_name(checkpoint, ".old");
@@ -179,7 +169,8 @@ std::vector<fs::path> list_checkpoints(const fs::path& checkpoints) {
   std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(checkpoints, error))
-    if (const auto update = number_of(entry.path())) found.emplace_back(*update, entry.path());
+    if (const auto update = number_in_name(entry.path().filename().string()))
+      found.emplace_back(*update, entry.path());
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> paths;
   for (auto& [update, path] : found) paths.push_back(std::move(path));
@@ -240,7 +231,7 @@ void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep) {
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const std::string name = entry.path().filename().string();
     const std::string number = name.substr(0, name.find('.'));
-    if (number_of(number) && is_temporary_of(name, number)) broken.push_back(entry.path());
+    if (number_in_name(number) && is_temporary_of(name, number)) broken.push_back(entry.path());
   }
   for (const fs::path& path : broken) fs::remove_all(path, error);
 }

@@ -1,6 +1,5 @@
 // Rules on /audit and on the links of /snapshot.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -13,15 +12,6 @@
 namespace tandem::format {
 
 namespace {
-
-// The step that a name of /snapshot is; nullopt: it is none.
-std::optional<std::int64_t> step_of(const std::string& name) {
-  std::int64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [last, error] = std::from_chars(name.data(), end, step);
-  if (error != std::errc() || last != end || name != std::to_string(step)) return std::nullopt;
-  return step;
-}
 
 template <std::size_t kCount>
 void check_enumeration(Columns& columns, const char* path, const char* const (&names)[kCount],
@@ -72,7 +62,7 @@ std::vector<SnapshotLink> check_snapshot_links(Columns& columns, const RunPlan& 
     const auto names = group->members();
     for (const std::string& name : names) {
       const std::string where = "/snapshot/" + name;
-      const auto step = step_of(name);
+      const auto step = number_in_name(name);
       if (!step || *step < 1 || (plan.updates && *step > *plan.updates)) {
         columns.findings().add(where, "is its name", "the number of an update");
         continue;

@@ -140,7 +140,6 @@ void MirrorThread::look_at_weights(const mirror::Mirror& mirror, const BaseWeigh
     messages_.push_back(base_weights_message(weights.step, weights.tensors));
   if (!text.empty()) messages_.push_back(bare_message(weights.step, Verdict::kExact, text));
   state_.weights.pop_front();
-  looking_ = false;
   if (!text.empty()) end_with(Verdict::kExact);
   changed_.notify_all();
 }
@@ -193,7 +192,6 @@ std::shared_ptr<const UpdateJob> MirrorThread::next_job(bool wait) {
 std::optional<BaseWeights> MirrorThread::next_weights() {
   const std::lock_guard lock(mutex_);
   if (state_.weights.empty()) return std::nullopt;
-  looking_ = true;
   return state_.weights.front();
 }
 

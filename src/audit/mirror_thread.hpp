@@ -92,14 +92,14 @@ class MirrorThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Always that of the messages: each piece of work changes it and leaves its messages at one stroke. The
-  // first job or weights are the ones in work where working_ or looking_ says so. Messages go out in the
+  // Always that of the messages: each piece of work changes it and leaves its messages at one stroke. What
+  // is in work stands first in its queue until then: a job where working_ says so. Messages go out in the
   // order of updates: one that was skipped waits for the audits before it.
   MirrorState state_;
   MismatchPolicy policy_;
   std::vector<MirrorMessage> messages_;
   std::exception_ptr failure_;
-  bool ready_ = false, working_ = false, looking_ = false, closed_ = false, stop_ = false, done_ = false;
+  bool ready_ = false, working_ = false, closed_ = false, stop_ = false, done_ = false;
   std::atomic<bool> given_up_ = false;
   std::thread thread_;
 };

@@ -1,8 +1,12 @@
 // Small text helpers; GCC 12 has no <format>.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 namespace tandem {
 
@@ -30,6 +34,15 @@ std::string joined(const Range& parts, const char* between = ", ") {
     before = between;
   }
   return std::move(out).str();
+}
+
+// The number that a file's or link's name is: one that std::to_string writes so, 0 or more.
+inline std::optional<std::int64_t> number_in_name(const std::string& name) {
+  std::int64_t value = -1;
+  const char* const end = name.data() + name.size();
+  const auto [last, error] = std::from_chars(name.data(), end, value);
+  if (error != std::errc() || last != end || value < 0 || name != std::to_string(value)) return std::nullopt;
+  return value;
 }
 
 // One line that a terminal shows and a C string carries: line ends become blanks, other control characters

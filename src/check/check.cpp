@@ -108,11 +108,8 @@ void write_file(const Config& config, const RunInputs& inputs, const Weights& we
 // Before anything is computed: the file can be written, and is none of what is read.
 void require_output(const std::filesystem::path& out, const RunSpec& spec) {
   if (out.empty()) return;
-  for (const auto& [key, input] : {std::pair{"model.path", &spec.model},
-                                   {"data.train", &spec.train},
-                                   {"data.held_out", &spec.held_out},
-                                   {"lora.init", &spec.lora_init}})
-    if (input->given() && !path_inside(out, input->path).empty())
+  for (const auto& [key, input] : spec.inputs())
+    if (!path_inside(out, input->path).empty())
       throw Error(ErrorKind::kUsage, cat("--out ", out.string(), ": is part of ", key, " = ", input->path,
                                          "; choose another name"));
   require_replaceable(out);

@@ -1,7 +1,6 @@
 #include "src/cli/audit_command.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -29,12 +28,10 @@ Trajectory trajectory_of(const fs::path& snapshot) {
 }
 
 std::int64_t step_of(const fs::path& snapshot) {
-  const std::string name = snapshot.stem().string();
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || step < 1)
+  const auto step = number_in_name(snapshot.stem().string());
+  if (step.value_or(0) < 1)
     throw Error(ErrorKind::kInput, cat(snapshot.string(), ": a snapshot's name is its update, like 40.h5"));
-  return step;
+  return *step;
 }
 
 std::string input_path(const Trajectory& run, const std::string& given, const char* key) {

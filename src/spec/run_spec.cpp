@@ -20,6 +20,15 @@ double RunSpec::lora_scale() const {
   return lora_alpha / (lora_rslora ? std::sqrt(rank) : rank);
 }
 
+std::vector<std::pair<const char*, const RunSpec::Input*>> RunSpec::inputs() const {
+  std::vector<std::pair<const char*, const Input*>> all = {{"model.path", &model},
+                                                           {"data.train", &train},
+                                                           {"data.held_out", &held_out},
+                                                           {"lora.init", &lora_init}};
+  std::erase_if(all, [](const auto& input) { return !input.second->given(); });
+  return all;
+}
+
 void resolve(RunSpec& spec, std::int64_t n_train) {
   if (n_train < 1) throw Error(ErrorKind::kInput, "data.train: no training sample is left after rendering");
   if (n_train > kMaxSamples)

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -20,6 +21,8 @@ struct RunSpec {
     bool given() const { return !path.empty(); }
   };
   Input model, train, held_out, lora_init;
+  // Those that are given, under their keys.
+  std::vector<std::pair<const char*, const Input*>> inputs() const;
 
   std::string data_template = "auto";
   std::int64_t data_max_tokens = 1024;

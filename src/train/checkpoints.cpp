@@ -149,7 +149,8 @@ Beginning find_beginning(const RunFolder& folder, const Config& config) {
   const std::string& asked = config.run.resume;
   if (asked == "never") return {};
   if (asked != "auto") {
-    const fs::path path = fs::path(asked).lexically_normal();
+    fs::path path = fs::path(asked).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // FOLDER/
     if (path_inside(path, folder.checkpoints()).empty())
       fail(path, cat("resume: is no checkpoint of run.out = ", folder.path.string(), "; they lie in ",
                      folder.checkpoints().string()));
@@ -258,7 +259,7 @@ std::vector<std::uint8_t> read_mirror_bytes(const fs::path& checkpoint) {
   return {text.begin(), text.end()};
 }
 
-void go_back_to(const RunFolder& folder, const fs::path& checkpoint) {
+void go_back_to(const RunFolder& folder, const fs::path& checkpoint, std::int64_t update) {
   std::error_code error;
   const fs::path mirror = checkpoint / folder.mirror_trajectory().filename();
   if (fs::exists(mirror, error)) {
@@ -277,9 +278,8 @@ void go_back_to(const RunFolder& folder, const fs::path& checkpoint) {
   } else {
     remove_tree(folder.adapter());
   }
-  const auto update = std::stoll(checkpoint.filename().string());
   for (const fs::path& path : list_checkpoints(folder.checkpoints()))
-    if (std::stoll(path.filename().string()) > update) remove_tree(path);
+    if (number_in_name(path.filename().string()) > update) remove_tree(path);
 }
 
 }  // namespace tandem

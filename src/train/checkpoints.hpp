@@ -53,6 +53,6 @@ std::vector<std::uint8_t> read_mirror_bytes(const std::filesystem::path& checkpo
 
 // Rank 0, under the folder's lock: what the run left after the checkpoint is removed, but for native.h5,
 // which the caller publishes next, and its snapshots.
-void go_back_to(const RunFolder& folder, const std::filesystem::path& checkpoint);
+void go_back_to(const RunFolder& folder, const std::filesystem::path& checkpoint, std::int64_t update);
 
 }  // namespace tandem

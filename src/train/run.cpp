@@ -222,7 +222,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
       throw Error(ErrorKind::kInput,
                   cat("run.out: ", folder.path.string(), ": another job has finished the run meanwhile"));
     if (beginning.kind != Beginning::Kind::kResumed) return;
-    go_back_to(folder, beginning.checkpoint);
+    go_back_to(folder, beginning.checkpoint, beginning.state.update);
     read_tensors(beginning.checkpoint, config.spec, *trainer);
     resumed_text =
         cat("after update ", beginning.state.update, " at ", utc_now(), " on ", counted(comm.size(), "rank"));
@@ -243,15 +243,10 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     provenance["start"] = utc_now();
     provenance["ranks"] = cat(comm.size());
     // So that a stored update can be replayed; where they lie is no part of the spec.
-    for (const auto& [key, input] : {std::pair{"model.path", &config.spec.model},
-                                     {"data.train", &config.spec.train},
-                                     {"data.held_out", &config.spec.held_out},
-                                     {"lora.init", &config.spec.lora_init}})
-      if (input->given()) provenance[cat("path.", key)] = std::filesystem::absolute(input->path).string();
+    for (const auto& [key, input] : config.spec.inputs())
+      provenance[cat("path.", key)] = std::filesystem::absolute(input->path).string();
     provenance["threads"] = cat(placement.share.threads);
-    std::string names;
-    for (const std::string& host : hosts) names += (names.empty() ? "" : ",") + host;
-    provenance["hosts"] = names;
+    provenance["hosts"] = joined(hosts, ",");
     auto made = std::make_unique<Recorder>(
         folder, config, inputs, weights, lora, trainer->probe(), provenance,
         begin ? beginning.checkpoint / folder.trajectory().filename() : std::filesystem::path());

@@ -81,11 +81,7 @@ void check_run_folder(const RunFolder& folder, bool may_hold_run) {
 }
 
 void check_inputs_apart(const RunFolder& folder, const RunSpec& spec) {
-  for (const auto& [key, input] : {std::pair{"model.path", &spec.model},
-                                   {"data.train", &spec.train},
-                                   {"data.held_out", &spec.held_out},
-                                   {"lora.init", &spec.lora_init}}) {
-    if (!input->given()) continue;
+  for (const auto& [key, input] : spec.inputs()) {
     const fs::path within = path_inside(input->path, folder.path);
     if (within.empty() || !is_ours(*within.begin())) continue;
     throw Error(ErrorKind::kUsage,
