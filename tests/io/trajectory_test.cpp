@@ -548,29 +548,34 @@ TEST(Trajectory, AFullDiskIsAnErrorThatTheRunCanOutlive) {
   umount(folder.path().c_str());
 }
 
-// HDF5 must not touch a file whose closing failed once more at exit.
+// HDF5 must not touch a file whose closing failed once more at exit, wherever in the file the disk was full.
 TEST(TrajectoryDeathTest, ASnapshotThatDoesNotFitIsAnErrorAndTheProcessEndsInOrder) {
-  TempFolder folder;
-  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=400k") != 0)
-    GTEST_SKIP() << "a small file system cannot be mounted here (needs root): " << std::strerror(errno);
-  const auto write_too_much = [&] {
-    std::string message;
-    {
-      TrajectoryWriter writer(folder / "t.h5", {}, 10.0);
-      writer.set_adapter(std::vector<std::string>{"m.lora_A.weight"},
-                         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 200'000}});
-      const std::vector<float> a(200'000, 1.0f);
-      try {
-        writer.write_snapshot(1,
-                              std::vector<SnapshotPart>{{"adapter", std::vector<std::span<const float>>{a}}});
-      } catch (const Error& error) {
-        message = error.what();
+  constexpr std::size_t kPage = 4096, kTensor = 3000;
+  for (std::size_t free_pages = 0; free_pages < 10; ++free_pages) {
+    TempFolder folder;
+    const std::string size = cat("size=", 16 * kPage);
+    if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, size.c_str()) != 0)
+      GTEST_SKIP() << "a small file system cannot be mounted here (needs root): " << std::strerror(errno);
+    support::write_text(folder / "other", std::string((16 - free_pages) * kPage, 'x'));
+    const auto write_too_much = [&] {
+      std::string message;
+      {
+        TrajectoryWriter writer(folder / "t.h5", {}, 10.0);
+        writer.set_adapter(std::vector<std::string>{"m.lora_A.weight", "m.lora_B.weight"},
+                           std::vector<std::pair<std::int64_t, std::int64_t>>{{1, kTensor}, {kTensor, 1}});
+        const std::vector<float> a(kTensor, 1.0f);
+        const std::vector<std::span<const float>> both{a, a};
+        try {
+          writer.write_snapshot(1, std::vector<SnapshotPart>{{"adapter", both}, {"gradient", both}});
+        } catch (const Error& error) {
+          message = error.what();
+        }
       }
-    }
-    std::exit(message.find("No space left on device") != message.npos && message.size() < 200 ? 0 : 9);
-  };
-  EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "");
-  umount(folder.path().c_str());
+      std::exit(message.find("No space left on device") != message.npos && message.size() < 200 ? 0 : 9);
+    };
+    EXPECT_EXIT(write_too_much(), testing::ExitedWithCode(0), "") << free_pages << " pages free";
+    umount(folder.path().c_str());
+  }
 }
 
 }  // namespace
