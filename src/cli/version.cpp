@@ -23,13 +23,17 @@ std::string compiler() {
 #endif
 }
 
-// Callable before MPI_Init. Open MPI's text goes on after a comma with its packager and dates.
+// Callable before MPI_Init. Open MPI's text goes on after a comma with its packager and dates, MPICH's has
+// "Version:" and a tab in it.
 std::string mpi_library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "";
   const std::string all(text, static_cast<std::size_t>(length));
-  return all.substr(0, all.find_first_of(",\n"));
+  std::string line = all.substr(0, all.find_first_of(",\n"));
+  if (const std::string_view word = " Version:\t"; line.find(word) != std::string::npos)
+    line.replace(line.find(word), word.size(), " ");
+  return line;
 }
 
 }  // namespace

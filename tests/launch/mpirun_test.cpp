@@ -171,6 +171,16 @@ TEST_F(Mpirun, RefusesWrongCallsInOneLine) {
   EXPECT_EQ(run("", "$m --help").code, 0);
 }
 
+TEST_F(Mpirun, RefusesAnMpirunThatIsNotOpenMpis) {
+  const ShellResult result = run("echo started",
+                                 "mkdir bin; printf '#!/bin/sh\\necho HYDRA build details:\\n' >bin/mpirun; "
+                                 "chmod +x bin/mpirun; PATH=$PWD/bin:$PATH $m -n 2 ./rank");
+  EXPECT_EQ(result.code, 4);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(lines_of(result.err).size(), 1u) << result.err;
+  EXPECT_NE(result.err.find("mpiexec -n 2 tandem"), std::string::npos) << result.err;
+}
+
 TEST_F(Mpirun, TakesMpirunsOwnOptions) {
   EXPECT_EQ(count(run("echo $WORD", "$m -n 1 -x WORD=given -- ./rank"), "given"), 1);
 }

@@ -29,9 +29,11 @@ std::string text_of(const char* function, Work&& work) {
   return "no error";
 }
 
-std::string failed(std::string_view call) {
-  return cat(call, " failed on rank ", world().rank(), " of ", world().size(),
-             ": MPI_ERR_NO_MEM: out of memory");
+std::string failed(std::string_view call, int code = MPI_ERR_NO_MEM) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);  // libraries have their own
+  return cat(call, " failed on rank ", world().rank(), " of ", world().size(), ": ", text.data());
 }
 
 TEST(MpiErrors, NameTheCollectiveItsCountsAndTheRank) {
@@ -79,8 +81,9 @@ TEST(MpiErrors, DoNotEndTheProgramByThemselves) {
     comm.broadcast(bytes, comm.size());
     FAIL() << "broadcast from a rank that does not exist";
   } catch (const CommunicationError& error) {
-    EXPECT_EQ(error.what(), cat("broadcast(8 bytes, from rank ", comm.size(), ") failed on rank ",
-                                comm.rank(), " of ", comm.size(), ": MPI_ERR_ROOT: invalid root"));
+    // MPICH adds what it knows beyond the class.
+    const std::string call = cat("broadcast(8 bytes, from rank ", comm.size(), ")");
+    EXPECT_TRUE(std::string(error.what()).starts_with(failed(call, MPI_ERR_ROOT))) << error.what();
   }
 }
 
