@@ -1,13 +1,16 @@
-# shellcheck shell=bash
-# shellcheck disable=SC2034
-# The Debian packages that Tandem needs, said once; sourced by launch/quickstart.sh and tests/run.sh.
+#!/usr/bin/env bash
+# What Tandem is built with (launch/packages.txt), as Debian packages; sourced by launch/quickstart.sh and tests/run.sh.
+#
+#   launch/packages.sh --check
+#
+# says in one run all that is missing, with its names on Debian, RHEL and in Spack; exit code 3 if anything is.
 
-tandem_packages=(
-  g++ cmake ninja-build pkg-config git
-  openmpi-bin libopenmpi-dev libhdf5-dev
-  libboost-program-options-dev nlohmann-json3-dev libssl-dev libpcre2-dev libutf8proc-dev libdnnl-dev libeigen3-dev
-)
+packages_folder=$(dirname "${BASH_SOURCE[0]}")
+# shellcheck disable=SC2034  # used by those who source this
+read -r -a tandem_packages < <(awk -F ' *[|] *' '!/^#/ && $1 != "gtest" && !seen[$3]++ {printf "%s ", $3} END {print "git"}' \
+  "$packages_folder/packages.txt")
 # Tests also compare with PyTorch, read trajectories with other programs and make a Slurm of their own.
+# shellcheck disable=SC2034
 tandem_test_packages=(
   libgtest-dev hdf5-tools python3-torch python3-numpy python3-h5py python3-venv
   slurmctld slurmd slurm-client munge iproute2
@@ -45,3 +48,31 @@ require_packages() {
     fi
   fi
 }
+
+check_packages() {
+  local version folder
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+  if [[ -z $version || $(printf '%s\n' 3.16 "$version" | sort -V | head -n 1) != 3.16 ]]; then
+    echo "CMake here: ${version:-none}. It looks for the rest, so here is all that the build needs:" >&2
+    sed -n '/^# name/{s/^# *//;p;d}; /^[^# ]/p' "$packages_folder/packages.txt" | cut -d '|' -f 2-5 >&2
+    return 3
+  fi
+  folder=$(mktemp -d) || return 3
+  if cmake -S "$packages_folder/.." -B "$folder" -G Ninja -DTANDEM_CHECK=ON -DTANDEM_TESTS=OFF >"$folder/out" 2>&1; then
+    sed -n 's/^-- \(MPI is not\)/\1/p' "$folder/out"
+    echo "all is here: cmake --preset release -DTANDEM_TESTS=OFF && cmake --build build/release --target tandem"
+  else
+    grep -v '^-- ' "$folder/out" >&2
+    rm -rf -- "$folder"
+    return 3
+  fi
+  rm -rf -- "$folder"
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  if [[ $# != 1 || $1 != --check ]]; then
+    echo "usage: launch/packages.sh --check" >&2
+    exit 2
+  fi
+  check_packages
+fi
