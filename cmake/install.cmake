@@ -23,7 +23,7 @@ install(CODE [[
   endif()
   configure_file("${source}" "${folder}/${name}" COPYONLY)
 ]])
-install(FILES launch/packages.sh DESTINATION ${tandem_share}/launch)
+install(FILES launch/packages.txt DESTINATION ${tandem_share}/launch)
 install(DIRECTORY src/peers DESTINATION ${tandem_share}/src PATTERN __pycache__ EXCLUDE)
 file(GLOB_RECURSE pages CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
      ${CMAKE_SOURCE_DIR}/src/*.md ${CMAKE_SOURCE_DIR}/io/*.md ${CMAKE_SOURCE_DIR}/tests/*.md)
@@ -32,3 +32,10 @@ foreach(page ${pages})
   get_filename_component(folder ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${tandem_share}/${folder})
 endforeach()
+
+# The module of a site's compiler or MPI is loaded with Tandem's.
+set(TANDEM_MODULES "$ENV{LOADEDMODULES}" CACHE STRING "Modules that the module file loads first, with : between")
+string(REPLACE ":" " " tandem_needed_modules "${TANDEM_MODULES}")
+configure_file(launch/modulefile.in ${CMAKE_BINARY_DIR}/generated/modulefile @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/generated/modulefile DESTINATION ${tandem_share}/modulefiles/tandem
+        RENAME ${PROJECT_VERSION})

@@ -65,6 +65,8 @@ class Install(unittest.TestCase):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(script.read_text().replace(str(BUILD), str(built)).replace(str(ROOT), str(self.sources)))
         shutil.copy(BUILD / "tandem", built)
+        (built / "generated").mkdir()
+        shutil.copy(BUILD / "generated/modulefile", built / "generated")
         for path in [self.sources, *self.sources.rglob("*")]:
             os.chown(path, USER, -1, follow_symlinks=False)
 
@@ -135,6 +137,36 @@ class Install(unittest.TestCase):
         self.assertIn("Kept", self.install())
         self.assertTrue(site.read_text().endswith("TANDEM_LAUNCHER=mpirun\n"))
         self.assertEqual((slurm / "site.env.new").read_text(), (ROOT / "slurm/site.env").read_text())
+
+    def modules(self, *words):
+        """What `tandem` and TANDEM_HOME are after `module WORDS`, for Environment Modules or Lmod."""
+        lmod = next(iter(pathlib.Path("/usr/share/lmod").glob("*/libexec/lmod")), None)
+        command = [lmod] if lmod else ["modulecmd"]
+        script = 'eval "$("$@")" && type -P tandem; echo "$TANDEM_HOME"; echo "$LOADEDMODULES"'
+        return self.run_as_user("bash", "-c", script, "bash", *command, "bash", *words,
+                                MODULEPATH=f"{self.site}/share/tandem/modulefiles").stdout.splitlines()
+
+    @unittest.skipUnless(shutil.which("modulecmd") or pathlib.Path("/usr/share/lmod").exists(),
+                         "neither environment-modules nor lmod is installed")
+    def test_the_module_finds_its_own_folder_and_loads_what_it_needs(self):
+        self.install()
+        self.site = self.folder / "site"  # Lmod 8.6 reads no Tcl modules under a path with a blank
+        self.prefix.rename(self.site)
+        modules = self.site / "share/tandem/modulefiles"
+        file = modules / "tandem/0.1.0"
+
+        def needs(names):
+            file.write_text(re.sub(r"foreach needed {[^}]*}", f"foreach needed {{{names}}}", file.read_text()))
+
+        needs("")  # whatever was loaded when this was built
+        bin_and_home = [str(self.site / "bin/tandem"), str(self.site / "share/tandem")]
+        self.assertEqual(self.modules("load", "tandem"), bin_and_home + ["tandem/0.1.0"])
+
+        (modules / "site_mpi").write_text("#%Module1.0\n")
+        needs("site_mpi")
+        loaded = self.modules("load", "tandem")
+        self.assertEqual(loaded[:2], bin_and_home)
+        self.assertEqual(set(loaded[2].split(":")), {"site_mpi", "tandem/0.1.0"})
 
     def test_nothing_leads_back_into_the_build(self):
         self.install()
