@@ -74,4 +74,18 @@ void check_launcher(int mpi_size, const Environment& environment) {
   if (task && *task > 0) refuse(seen, cat("SLURM_PROCID = ", *task));
 }
 
+Launcher find_launcher(const Environment& environment) {
+  const auto size = [&](const char* name) -> std::optional<int> {
+    const auto value = number(environment, name);
+    if (!value) return std::nullopt;
+    return static_cast<int>(*value);
+  };
+  if (environment("OMPI_COMM_WORLD_SIZE")) return {"Open MPI's mpirun", size("OMPI_COMM_WORLD_SIZE")};
+  if (environment("MV2_COMM_WORLD_SIZE")) return {"MVAPICH's mpirun", size("MV2_COMM_WORLD_SIZE")};
+  if (environment("SLURM_STEP_NUM_TASKS") && !in_special_step(environment))
+    return {environment("PMIX_RANK") ? "srun --mpi=pmix" : "srun", size("SLURM_STEP_NUM_TASKS")};
+  if (environment("PMI_SIZE")) return {"a launcher with PMI", size("PMI_SIZE")};
+  return {"none", std::nullopt};
+}
+
 }  // namespace tandem

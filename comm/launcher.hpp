@@ -22,4 +22,11 @@ std::string check_launcher_before_mpi(bool open_mpi, const Environment& environm
 // tasks is right.
 void check_launcher(int mpi_size, const Environment& environment = process_environment);
 
+// What started this process, and the number of processes that it says it started.
+struct Launcher {
+  std::string name;         // "mpirun", "srun --mpi=pmix"; "none"
+  std::optional<int> size;  // none where it does not say
+};
+Launcher find_launcher(const Environment& environment = process_environment);
+
 }  // namespace tandem

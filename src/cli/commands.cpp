@@ -13,6 +13,7 @@
 #include "src/cli/audit_command.hpp"
 #include "src/cli/check_command.hpp"
 #include "src/cli/compare_command.hpp"
+#include "src/cli/doctor_command.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/model_commands.hpp"
@@ -165,6 +166,16 @@ int run_compare(const Arguments& arguments) {
                           .all = arguments.has("all"),
                           .colour = colour_wanted()},
                          std::cout);
+}
+
+int run_doctor(const Arguments& arguments) {
+  DoctorOptions options;
+  options.out = arguments.get("out", options.out.string());
+  options.seconds = integer<int>(arguments, "seconds", "doctor").value_or(options.seconds);
+  options.threads = integer<int>(arguments, "threads", "doctor").value_or(options.threads);
+  if (options.seconds < 0 || options.threads < 0)
+    throw Error(ErrorKind::kUsage, "doctor: --seconds and --threads must be 0 or more");
+  return doctor_command(options, std::cout);
 }
 
 int run_spec(const Arguments& arguments) {
@@ -340,6 +351,18 @@ std::vector<Command> make_commands() {
        .options = {kConfigOption, {"ranks", "N", "ranks on one node (1)"}, kModelKey, kDataKey},
        .keys = key_names(),
        .run = run_plan},
+      {.name = "doctor",
+       .summary = "whether a machine, or a job's ranks, are fit for a run",
+       .usage = "[--out DIR] [--seconds N] [--threads N]",
+       .about = "One line a check: ok, note (works, but slowly or not as it could) or FAIL, with what to\n"
+                "do; ranks that differ are named. Launcher, libraries, cores, memory, the folder for\n"
+                "runs, the network. Start it as the run will be: tandem-mpirun -n N tandem doctor, or\n"
+                "srun --mpi=pmix tandem doctor. Exit code 0 where nothing would stop a run.\n",
+       .example = "tandem doctor --out runs",
+       .options = {{"out", "DIR", "where run folders will lie (default: here)"},
+                   {"seconds", "N", "of summing over the ranks (default 5)"},
+                   {"threads", "N", "per rank, as for `train`; 0 (default): its share of the node's CPUs"}},
+       .run = run_doctor},
       {.name = "spec",
        .summary = "what a configuration computes, as its canonical text",
        .usage = "[--config FILE] [--KEY VALUE ...] [--show-all]",

@@ -48,14 +48,13 @@ std::string program_help(const std::vector<Command>& commands) {
   std::string text =
       "tandem: data-parallel LoRA training whose computation can be checked\n"
       "\n"
-      "usage: tandem COMMAND [options]\n"
+      "usage: tandem COMMAND [options] | tandem --version [--json]\n"
       "       tandem-mpirun -n RANKS tandem train --config FILE    on several ranks\n"
       "\n";
   for (const Command& command : commands) text += "  " + padded(command.name, 14) + command.summary + "\n";
   text +=
       "\n"
       "  tandem COMMAND --help    options with units and an example\n"
-      "  tandem --version         add --json for programs\n"
       "Every key of a configuration file is an option of the same name: --lora.rank 8\n"
       "exit: 0 ok, 1 internal, 2 usage, 3 input, 4 device, 5 disagreement, 6 stopped\n";
   return text;

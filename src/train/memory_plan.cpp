@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 
+#include "comm/control_groups.hpp"
 #include "io/observations.hpp"
 #include "src/audit/mirror_memory.hpp"
 #include "src/base/error.hpp"
@@ -61,13 +62,6 @@ std::int64_t mirror_bytes(const ModelConfig& config, const LoraLayout& lora, con
   return mirror_memory_bytes(sizes);
 }
 
-// A number that stands alone in a file of the system; none where there is no such file or it says "max".
-std::int64_t number_in(const char* file) {
-  std::ifstream in(file);
-  std::int64_t value = 0;
-  return in >> value ? value : std::numeric_limits<std::int64_t>::max();
-}
-
 std::int64_t available_bytes() {
   std::int64_t available = std::numeric_limits<std::int64_t>::max();
   std::ifstream info("/proc/meminfo");
@@ -77,9 +71,7 @@ std::int64_t available_bytes() {
     if (key == "MemAvailable:") available = kib * 1024;
     info.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    available = std::min(available, number_in(file));
-  return available;
+  return std::min(available, control_group_limits().memory_bytes);
 }
 
 }  // namespace

@@ -103,6 +103,25 @@ TEST(Launcher, OneProcessIsRightWhateverTheAllocationHolds) {
   for (const Variables& variables : cases) EXPECT_EQ(refusal(1, variables), "");
 }
 
+TEST(Launcher, IsNamedWithTheNumberOfProcessesThatItSays) {
+  const auto found = [](const Variables& variables) {
+    const Launcher launcher = find_launcher([&](const char* name) -> std::optional<std::string> {
+      const auto value = variables.find(name);
+      if (value == variables.end()) return std::nullopt;
+      return value->second;
+    });
+    return launcher.name + " " + (launcher.size ? std::to_string(*launcher.size) : "?");
+  };
+  EXPECT_EQ(found({}), "none ?");
+  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_STEP_NUM_TASKS", "2"}}), "Open MPI's mpirun 4");
+  EXPECT_EQ(found({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}, {"PMIX_RANK", "0"}}),
+            "srun --mpi=pmix 2");
+  EXPECT_EQ(found({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "0"}, {"PMI_SIZE", "2"}}), "srun 2");
+  EXPECT_EQ(found({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "4294967291"}}), "none ?")
+      << "a batch script";
+  EXPECT_EQ(found({{"PMI_SIZE", "3"}}), "a launcher with PMI 3");
+}
+
 TEST(Launcher, ReadsTheEnvironmentOfTheProcess) {
   ASSERT_EQ(setenv("TANDEM_TEST_VARIABLE", "7", 1), 0);
   EXPECT_EQ(process_environment("TANDEM_TEST_VARIABLE"), "7");

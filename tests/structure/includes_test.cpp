@@ -36,12 +36,13 @@ const std::map<std::string, Folders>& allowed_folders() {
       {"src/check",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit", "src/train",
         "src/check"}},
+      {"src/doctor", {"src/base", "io", "comm", "src/doctor"}},
       {"src/cli",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
-        "src/compare", "src/train", "src/check", "src/cli"}},
+        "src/compare", "src/train", "src/check", "src/doctor", "src/cli"}},
       {"tests",
        {"src/base", "src/spec", "kernels", "io", "comm", "src/model", "src/mirror", "src/audit",
-        "src/compare", "src/train", "src/check", "src/cli", "tests"}},
+        "src/compare", "src/train", "src/check", "src/doctor", "src/cli", "tests"}},
   };
   return table;
 }
