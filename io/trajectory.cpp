@@ -122,6 +122,7 @@ struct TrajectoryWriter::State {
     last_update = last("update", 0);
     last_eval = last("eval", -1);
     last_audit = last("audit", 0);
+    last_slow = last("slow", 0);
     if (const auto node = root.group("provenance"))
       for (const std::string& name : node->attributes())
         known_provenance[name] = node->attribute_as_text(name);
@@ -136,7 +137,7 @@ struct TrajectoryWriter::State {
 
   // Rows of all tables, then the image of the file.
   void write_pending() {
-    for (auto* table : {&updates, &evals, &memory, &observed, &norms, &load_memory})
+    for (auto* table : {&updates, &evals, &memory, &observed, &norms, &load_memory, &slow})
       if (*table) (*table)->write_pending();
     if (probe) probe->write_pending();
     if (audits) audits->write_pending();
@@ -146,7 +147,7 @@ struct TrajectoryWriter::State {
   TrajectoryHeader header;
   double flush_s;
   Id file, provenance;
-  std::optional<hdf5::Table> updates, evals, memory, observed, norms, load_memory;
+  std::optional<hdf5::Table> updates, evals, memory, observed, norms, load_memory, slow;
   std::optional<ProbeTables> probe;
   std::optional<AuditTable> audits;
   Id snapshots;
@@ -155,7 +156,7 @@ struct TrajectoryWriter::State {
   std::vector<std::string> adapter_names;
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
   std::int64_t n_base_tensors = 0;
-  std::int64_t last_update = 0, last_eval = -1, last_audit = 0;
+  std::int64_t last_update = 0, last_eval = -1, last_audit = 0, last_slow = 0;
   std::vector<std::int64_t> sample_ids;  // one padded row
   std::vector<std::byte> image;
   Clock::time_point start = Clock::now(), last_publication = start;
@@ -180,6 +181,7 @@ TrajectoryWriter::TrajectoryWriter(fs::path file, const TrajectoryHeader& header
   for (const auto& [name, value] : header.provenance)
     if (!s.known_provenance.contains(name)) set_provenance(name, value);
   s.sample_ids.resize(static_cast<std::size_t>(header.batch_global));
+  if (header.records_slow) s.slow = format::growing_table(s.file, "slow", "W", {}, kEvalChunk);
   if (!header.records_eval) return;
   s.evals = format::growing_table(s.file, "eval", "E", {}, kEvalChunk);
   s.memory = format::growing_table(s.file, "memory", "E", {}, kEvalChunk);
@@ -394,6 +396,19 @@ void TrajectoryWriter::append_audit(const AuditRow& row) {
     misused(cat("audit of ", row.step, ": micro-batch ", row.micro_batch, " does not fit its scope"));
   s.last_audit = row.step;
   s.audits->append(row);
+}
+
+void TrajectoryWriter::append_slow(const SlowRow& row) {
+  auto& s = *state_;
+  if (!s.slow) misused("a slow phase, but the header says there are none");
+  if (row.step < s.last_slow) misused(cat("a slow phase at ", row.step, " after one at ", s.last_slow));
+  s.last_slow = row.step;
+  s.slow->put(row.step)
+      .put(row.rank)
+      .put(row.factor)
+      .put_text(row.phase)
+      .put_text(row.host)
+      .put_text(row.seen);
 }
 
 void TrajectoryWriter::append_load_memory(std::int64_t step, std::int64_t row, const std::string& digest) {

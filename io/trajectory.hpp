@@ -36,6 +36,7 @@ struct TrajectoryHeader {
   bool records_eval = true;       // /eval and /memory exist
   bool records_observed = false;  // /observed exists; needs set_adapter
   bool records_norms = false;     // /activation/{ba_norm, update_norm} exist; needs set_adapter
+  bool records_slow = false;      // /slow exists
   bool records_audits = false;    // /audit and /load/memory exist; needs set_adapter and set_load
 };
 
@@ -85,6 +86,15 @@ struct EvalRow {
   std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; go to /memory
   ProbeRow probe = {};                            // looked at where set_probe was called
   NormRow norms = {};                             // looked at where the header's records_norms is set
+};
+
+// A phase of the run that has become slow on one rank.
+struct SlowRow {
+  std::int64_t step = 0;  // the last of the updates that were slow, or the update before the last evaluation
+  std::int64_t rank = 0;  // -1: all
+  double factor = 0.0;    // times its usual time
+  std::string phase;      // "gradient", ...
+  std::string host, seen;
 };
 
 // One part of a snapshot: a flat tensor per adapter tensor, in the order of /adapter/names.
@@ -142,6 +152,8 @@ class TrajectoryWriter {
   void set_loss_adapter_off(double start, double end = std::numeric_limits<double>::quiet_NaN());
   // tensor_grad_norm [P].
   void append_observed(std::int64_t step, std::span<const double> tensor_grad_norm);
+  // Steps do not descend.
+  void append_slow(const SlowRow& row);
   // Steps do not descend.
   void append_audit(const AuditRow& row);
   // /load/memory: tensor `row` of set_load as it lies in memory after update `step`.

@@ -250,6 +250,19 @@ Trajectory::Audits read_audits(const Node& group) {
   return audits;
 }
 
+Trajectory::SlowPhases read_slow_phases(const Node& group) {
+  Trajectory::SlowPhases slow;
+  TableReader table(group);
+  table.read("step", slow.step)
+      .read("rank", slow.rank)
+      .read("factor", slow.factor)
+      .read("phase", slow.phase)
+      .read("host", slow.host)
+      .read("seen", slow.seen);
+  slow.rows = table.rows();
+  return slow;
+}
+
 void read_snapshots(const Node& group, Trajectory& out) {
   for (const auto& name : group.members()) {
     std::int64_t step = 0;
@@ -317,6 +330,7 @@ Trajectory read_trajectory(const std::filesystem::path& file) {
   if (const auto group = root.group("probe")) out.probe = read_probe(*group);
   if (const auto group = root.group("activation")) out.activations = read_activations(*group);
   if (const auto group = root.group("audit")) out.audits = read_audits(*group);
+  if (const auto group = root.group("slow")) out.slow = read_slow_phases(*group);
   if (const auto group = root.group("memory")) {
     auto& memory = out.memory.emplace();
     TableReader(*group).read("host_bytes", memory.host_bytes).read("device_bytes", memory.device_bytes);

@@ -94,6 +94,12 @@ struct Trajectory {
     std::vector<Verdict> verdict;
     std::vector<std::string> note;
   };
+  struct SlowPhases {
+    std::int64_t rows = 0;
+    std::vector<std::int64_t> step, rank;
+    std::vector<double> factor;
+    std::vector<std::string> phase, host, seen;
+  };
   std::optional<Load> load;
   std::optional<Ops> ops;
   std::optional<Render> render;
@@ -105,6 +111,7 @@ struct Trajectory {
   std::optional<Probe> probe;
   std::optional<Activations> activations;
   std::optional<Audits> audits;
+  std::optional<SlowPhases> slow;
   std::vector<std::string> parts;  // every group the file holds, those unknown to this reader too
   // Snapshots: step and file (as linked, made absolute by the folder of `path`).
   std::vector<std::pair<std::int64_t, std::filesystem::path>> snapshots;

@@ -29,7 +29,7 @@ Parts check_structure(Columns& columns);
 void check_texts(Columns& columns);   // /spec, /execution, /provenance; digests and texts everywhere
 void check_load(Columns& columns);    // /load, /ops, /adapter
 void check_render(Columns& columns);  // /render
-void check_updates(Columns& columns, const RunPlan& plan);      // /update, /observed
+void check_updates(Columns& columns, const RunPlan& plan);      // /update, /observed, /slow
 void check_evaluations(Columns& columns, const RunPlan& plan);  // /eval, /probe, /activation, /memory
 void check_audits(Columns& columns, const RunPlan& plan);       // /audit
 

@@ -153,6 +153,23 @@ void check_observed(Columns& columns, const RunPlan& plan) {
   check_not_negative(columns, "observed/tensor_grad_norm");
 }
 
+void check_slow(Columns& columns) {
+  if (const auto* step = columns.ints("slow/step"))
+    columns.findings().each("slow/step", step->size(), [&](std::size_t i) {
+      const std::int64_t before = i > 0 ? (*step)[i - 1] : 0;
+      return unless((*step)[i] >= before, (*step)[i], cat("at least ", before));
+    });
+  if (const auto* rank = columns.ints("slow/rank"))
+    columns.findings().each("slow/rank", rank->size(), [&](std::size_t i) {
+      return unless((*rank)[i] >= -1, (*rank)[i], "a rank, or -1");
+    });
+  if (const auto* factor = columns.doubles("slow/factor"))
+    columns.findings().each("slow/factor", factor->size(), [&](std::size_t i) {
+      const double value = (*factor)[i];
+      return unless(value > 2.0 && std::isfinite(value), value, "a finite number above 2");
+    });
+}
+
 }  // namespace
 
 void check_updates(Columns& columns, const RunPlan& plan) {
@@ -172,6 +189,7 @@ void check_updates(Columns& columns, const RunPlan& plan) {
   check_sample_ids(columns, plan);
   columns.forget("update/sample_ids");
   check_observed(columns, plan);
+  check_slow(columns);
 }
 
 }  // namespace tandem::format

@@ -12,7 +12,7 @@ namespace {
 constexpr Extent kTensors{"T", "tensor"}, kOps{"ops", "operation"}, kReadings{"R", "reading"};
 constexpr Extent kSamples{"S", "sample"}, kBegins{"S+1", "sample"}, kTokens{"tokens", "token"};
 constexpr Extent kUpdates{"U", "update"}, kBatch{"G", "sample"}, kObservations{"O", "observation"};
-constexpr Extent kEvals{"E", "evaluation"}, kAudits{"A", "audit"};
+constexpr Extent kEvals{"E", "evaluation"}, kAudits{"A", "audit"}, kSlow{"W", "slow phase"};
 constexpr Extent kAdapter{"P", "tensor"}, kModules{"M", "module"}, kLayers{"L", "layer"};
 constexpr Extent kProbe{"K", "probe token"}, kTop{"8", "rank of the logit", kTopLogits};
 constexpr Extent kTwoSizes{"2", "dimension", 2}, kFourSizes{"4", "dimension", 4}, kWhen{"2", "when", 2};
@@ -229,6 +229,13 @@ std::vector<Dataset> make_datasets() {
        "difference of the optimiser's step, given the same gradient and moments"},
       {"audit", "verdict", kInt8, {kAudits}, "1", "outcome of the audit"},
       {"audit", "note", kText, {kAudits}, "text", "what was found, in words", kOptional},
+
+      {"slow", "step", kInt64, {kSlow}, "updates", "last update of the slow phase"},
+      {"slow", "rank", kInt64, {kSlow}, "1", "where, -1 = on all ranks"},
+      {"slow", "factor", kFloat64, {kSlow}, "1", "its time per useful operation by the median before"},
+      {"slow", "phase", kText, {kSlow}, "text", "gradient, all-reduce, step or evaluation"},
+      {"slow", "host", kText, {kSlow}, "text", "of the rank"},
+      {"slow", "seen", kText, {kSlow}, "text", "what the system counted meanwhile, in words"},
 
       {"memory",
        "host_bytes",

@@ -165,6 +165,35 @@ std::string digest_text(const std::string& text, const std::string& digest) {
                              : digest;
 }
 
+// Columns that a foreign file lacks are empty.
+ordered_json to_json(const Trajectory::SlowPhases& slow) {
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(slow.rows); ++i) {
+    ordered_json one;
+    const auto add = [&](const char* name, const auto& column) {
+      if (i < column.size()) one[name] = column[i];
+    };
+    add("step", slow.step);
+    add("rank", slow.rank);
+    add("phase", slow.phase);
+    add("factor", slow.factor);
+    add("host", slow.host);
+    add("seen", slow.seen);
+    list.push_back(one);
+  }
+  return list;
+}
+
+void write_slow(std::ostream& out, const Trajectory::SlowPhases& slow) {
+  for (const auto& one : to_json(slow)) {
+    const auto rank = one.value("rank", std::int64_t{-1});
+    write_line(out, "slow",
+               cat(one.value("phase", "?"), " of ", rank < 0 ? "all ranks" : cat("rank ", rank),
+                   " at update ", one.value("step", std::int64_t{0}), ": ", std::setprecision(2),
+                   one.value("factor", 0.0), " times as slow; ", one.value("seen", "")));
+  }
+}
+
 void write_held_out(std::ostream& out, const Trajectory& t) {
   const auto losses = held_out(t);
   if (!losses) return write_line(out, "held-out loss", "not evaluated");
@@ -192,6 +221,7 @@ void write_summary(std::ostream& out, const Trajectory& t) {
   write_line(out, "updates", planned ? cat(updates_of(t), " of ", *planned) : cat(updates_of(t)));
   write_held_out(out, t);
   if (const auto audits = audit_figures(t)) write_line(out, "audits", audits_text(*audits));
+  if (t.slow) write_slow(out, *t.slow);
   if (t.evals && !t.evals->adapter_digest.empty())
     write_line(out, "adapter",
                cat(t.evals->adapter_digest.back(),
@@ -224,6 +254,7 @@ ordered_json summary_json(const Trajectory& t) {
       {"evaluations", t.evals ? t.evals->rows : 0},
       {"held_out", nullptr},
       {"audits", nullptr},
+      {"slow", ordered_json::array()},
       {"adapter_digest", nullptr},
       {"levels", ordered_json::array()},
       {"parts", t.parts},
@@ -232,6 +263,7 @@ ordered_json summary_json(const Trajectory& t) {
   if (const auto planned = planned_updates(t)) json["updates_planned"] = *planned;
   if (const auto losses = held_out(t)) json["held_out"] = to_json(*losses);
   if (const auto audits = audit_figures(t)) json["audits"] = to_json(*audits);
+  if (t.slow) json["slow"] = to_json(*t.slow);
   if (t.evals && !t.evals->adapter_digest.empty()) json["adapter_digest"] = t.evals->adapter_digest.back();
   for (const Level& level : levels_of(t))
     json["levels"].push_back(

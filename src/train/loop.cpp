@@ -12,8 +12,8 @@
 
 namespace tandem {
 
-Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
-           Recorder* recorder, Auditor* auditor, bool evaluates, const RunControl& control,
+Loop::Loop(const Config& config, Communicator& comm, Communicator& node, const std::string& host, RunLog& log,
+           Trainer& trainer, Recorder* recorder, Auditor* auditor, bool evaluates, const RunControl& control,
            const CheckpointState* begin)
     : config_(config),
       comm_(comm),
@@ -24,6 +24,7 @@ Loop::Loop(const Config& config, Communicator& comm, Communicator& node, RunLog&
       auditor_(auditor),
       evaluates_(evaluates),
       control_(control),
+      slow_(comm.rank(), host),
       saved_s_(now_s()) {
   at_.spec_text = canonical_text(config.spec);
   at_.execution_text = canonical_text(config.execution);
@@ -72,6 +73,7 @@ void Loop::updates_and_evaluations() {
   } else if (recorder_) {
     recorder_->save_adapter(trainer_);
   }
+  name_slow_phases();
   if (auditor_) auditor_->finish(last, [this] { save_if_due_while_waiting(); });
 }
 
@@ -158,8 +160,10 @@ bool Loop::update(std::int64_t t) {
   if (recorder_ && every > 0 && t % every == 0) recorder_->snapshot(t, trainer_);
   if (auditor_) auditor_->before_step(trainer_, result);
   sound_ = false;
-  trainer_.step(t, result, evaluated(t), due(t));
-  const double seconds = now_s() - start;
+  trainer_.step(t, result, evaluated(t), due(t), slow_.any());
+  const double end = now_s(), seconds = end - start;
+  if (result.raised) name_slow_phases();
+  slow_.update(t, trainer_.times(), end);
   summary_.seconds += seconds;
   summary_.tokens += result.n_tokens;
   summary_.targets += result.n_targets;
@@ -176,6 +180,14 @@ bool Loop::update(std::int64_t t) {
     log_.line(text);
   if (result.n_targets == 0) log_.warning(cat("update ", t, " has no token to score: no step made"));
   return result.noted;
+}
+
+void Loop::name_slow_phases() {
+  for (const std::string& of_rank : comm_.all_gather_text(slow_.take()))
+    for (const SlowRow& row : SlowPhases::read(of_rank)) {
+      log_.warning(SlowPhases::line(row));
+      if (recorder_) recorder_->writer().append_slow(row);
+    }
 }
 
 std::string Loop::progress_text(std::int64_t t, const UpdateResult& result) const {
@@ -198,6 +210,7 @@ void Loop::evaluate(std::int64_t t) {
                           static_cast<long long>(result.n_tokens), seconds)));
   if (!summary_.loss_before) summary_.loss_before = result.loss();
   summary_.loss_after = result.loss();
+  slow_.evaluation(t, trainer_.times(), start + seconds);
   at_.evaluated = true;
   at_.loss_update = t;
   if (auditor_) auditor_->after_evaluation(t, result.nll_sum, off_.nll_sum, trainer_);

@@ -14,6 +14,7 @@
 #include "src/train/recorder.hpp"
 #include "src/train/run.hpp"
 #include "src/train/run_log.hpp"
+#include "src/train/slow_phases.hpp"
 #include "src/train/trainer.hpp"
 
 namespace tandem {
@@ -22,8 +23,8 @@ class Loop {
  public:
   // recorder: rank 0's; nullptr elsewhere. auditor: nullptr without the mirror. control and begin: as in
   // run_training; begin is nullptr for a new run. The references must outlive this object.
-  Loop(const Config& config, Communicator& comm, Communicator& node, RunLog& log, Trainer& trainer,
-       Recorder* recorder, Auditor* auditor, bool evaluates, const RunControl& control,
+  Loop(const Config& config, Communicator& comm, Communicator& node, const std::string& host, RunLog& log,
+       Trainer& trainer, Recorder* recorder, Auditor* auditor, bool evaluates, const RunControl& control,
        const CheckpointState* begin);
 
   // Collective. What ends it early as an AgreedError leaves a checkpoint where the state is sound; a signal's
@@ -39,6 +40,8 @@ class Loop {
   bool due(std::int64_t t) const;  // rank 0's clock, or the number of updates
   bool update(std::int64_t t);     // true where a checkpoint is due after it
   void evaluate(std::int64_t t);
+  // Records and says which phases have become slow on which rank. Collective.
+  void name_slow_phases();
   bool evaluated(std::int64_t t) const;
   std::string progress_text(std::int64_t t, const UpdateResult& result) const;
 
@@ -51,6 +54,7 @@ class Loop {
   Auditor* auditor_;
   bool evaluates_;
   const RunControl& control_;
+  SlowPhases slow_;
   EvalResult off_;  // without the adapter, at the beginning
   RunSummary summary_;
   // Where the run stands; update and evaluated say what has been recorded.

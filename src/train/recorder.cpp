@@ -20,6 +20,7 @@ TrajectoryHeader header_of(const Config& config, const RunInputs& inputs,
   header.records_observed = config.execution.observe_every > 0;
   header.records_audits = config.execution.audits();
   header.records_norms = header.records_eval;
+  header.records_slow = true;
   return header;
 }
 

@@ -281,7 +281,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   trainer->stop_where(control.stop);
   RunSummary summary;
   try {
-    summary = Loop(config, comm, *node, log, *trainer, recorder.get(), auditor.get(),
+    summary = Loop(config, comm, *node, placement.host, log, *trainer, recorder.get(), auditor.get(),
                    inputs.held_out.samples.size() > 0, control, begin)
                   .run();
   } catch (...) {

@@ -11,6 +11,7 @@
 #include "comm/exact_reduction.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/checksum.hpp"
+#include "src/base/clock.hpp"
 #include "src/base/error.hpp"
 #include "src/base/fault.hpp"
 #include "src/base/text.hpp"
@@ -142,7 +143,9 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   result.sample_ids = order_.batch(t);
   const std::int64_t micro = execution_.batch_micro, n = static_cast<std::int64_t>(result.sample_ids.size());
   deal(owner_, execution_.batch_deal, train_, result.sample_ids, micro, comm_.size());
+  times_.gradient_tokens = 0;
   agree(comm_, [&] {
+    const double start = now_s();
     throw_where_stopped();
     exact_sum_clear(sum_, ctx_.threads);
     AddendCounter addends;
@@ -162,8 +165,11 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
                                        static_cast<std::size_t>(std::min(n, begin + micro) - begin)));
       if (watching_ && watched_.index == static_cast<std::int64_t>(j))
         keep_watched(micro_batch_.n_scored() > 0);
+      if (micro_batch_.n_scored() > 0) times_.gradient_tokens += micro_batch_.n_tokens();
     }
+    times_.gradient_s = now_s() - start;
   });
+  const double all_here = now_s();
   if (std::exchange(watching_, false)) {
     watched_.owner = owner_[static_cast<std::size_t>(watched_.index)];
     watched_.begin = watched_.index * micro;
@@ -178,10 +184,13 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
       comm_, sum_, cat("update ", t),
       [&](std::int64_t i) { return i == nll_index ? std::string("the loss") : lora_.element_name(i); },
       ctx_.threads);
+  const double reduced = now_s();
+  times_.all_reduce_s = reduced - all_here;
   if (result.n_targets == 0) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
     std::fill(gradient_.begin(), gradient_.end(), 0.0f);
     std::fill(tensor_norms_.begin(), tensor_norms_.end(), 0.0);
+    times_.step_s = now_s() - reduced;
     return result;
   }
   const auto count = static_cast<double>(result.n_targets);
@@ -202,10 +211,12 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
                       cat("loss ", result.loss, " or gradient norm ", result.grad_norm,
                           " is not finite: ", where(t, result.sample_ids)),
                       0);
+  times_.step_s = now_s() - reduced;
   return result;
 }
 
-void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool note) {
+void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool note, bool raise) {
+  const double start = now_s();
   if (observed) std::copy(p_.begin(), p_.end(), before_.begin());
   if (result.n_targets > 0) {
     ++steps_made_;
@@ -216,11 +227,15 @@ void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool not
   }
   if (observed) change_norms(ctx_, update_norms_, lora_, p_, before_);
   result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
+  times_.step_s += now_s() - start;
   struct Said {
-    std::uint64_t checksum, note;
+    std::uint64_t checksum;
+    std::uint32_t note, raise;
   };
-  const std::vector<Said> all = comm_.all_gather_value(Said{result.adapter_checksum, note ? 1u : 0u});
+  const std::vector<Said> all =
+      comm_.all_gather_value(Said{result.adapter_checksum, note ? 1u : 0u, raise ? 1u : 0u});
   result.noted = all[0].note != 0;
+  for (const Said& said : all) result.raised = result.raised || said.raise != 0;
   for (const Said& said : all)
     if (said.checksum != all[0].checksum)
       return require_equal(comm_, cat("the adapter's checksum after update ", t), result.adapter_checksum);
@@ -239,7 +254,9 @@ EvalResult Trainer::evaluate(bool with_adapter) {
   const ExactSumView sum{limbs.data(), 1};
   const std::int64_t micro = execution_.batch_micro;
   deal(owner_, execution_.batch_deal, held_out_, held_out_ids_, micro, comm_.size());
+  times_.evaluation_tokens = 0;
   agree(comm_, [&] {
+    const double start = now_s();
     throw_where_stopped();
     AddendCounter addends;
     for (std::size_t j = 0; j < owner_.size(); ++j) {
@@ -266,7 +283,9 @@ EvalResult Trainer::evaluate(bool with_adapter) {
         throw Error(ErrorKind::kInternal,
                     cat("the held-out loss is not finite or too large: ", nll, ": held-out lines ",
                         held_out_.line(begin), " to ", held_out_.line(end - 1)));
+      times_.evaluation_tokens += micro_batch_.n_tokens();
     }
+    times_.evaluation_s = now_s() - start;
   });
   (void)all_reduce_exact(
       comm_, sum, "evaluation", [](std::int64_t) { return std::string("the held-out loss"); }, 1);

@@ -18,6 +18,7 @@
 #include "src/spec/run_spec.hpp"
 #include "src/train/order.hpp"
 #include "src/train/probe.hpp"
+#include "src/train/slow_phases.hpp"
 
 namespace tandem {
 
@@ -29,7 +30,8 @@ struct UpdateResult {
   std::uint64_t adapter_checksum = 0;  // after the step
   std::int64_t n_tokens = 0;           // in the global batch
   std::span<const std::int64_t> sample_ids;
-  bool noted = false;  // what rank 0 gave to step(), on every rank
+  bool noted = false;   // what rank 0 gave to step(), on every rank
+  bool raised = false;  // whether any rank did
 };
 
 // The micro-batch of an update that is looked at alone.
@@ -63,8 +65,9 @@ class Trainer {
   UpdateResult compute_gradient(std::int64_t t);
   // Clip and AdamW with what compute_gradient(t) gave; fills in the adapter's checksum, equal on all ranks.
   // observed: update_norms() are those of this update then.
-  // note: rank 0's reaches all ranks, in result.noted.
-  void step(std::int64_t t, UpdateResult& result, bool observed = false, bool note = false);
+  // note: rank 0's reaches all ranks, in result.noted; raise: any rank's, in result.raised.
+  void step(std::int64_t t, UpdateResult& result, bool observed = false, bool note = false,
+            bool raise = false);
 
   // With the adapter, probe() shows what there was to see.
   EvalResult evaluate(bool with_adapter);
@@ -82,6 +85,9 @@ class Trainer {
   std::int64_t n_micro_batches(std::int64_t t);
   const LoraLayout& lora() const { return lora_; }
   const SampleSet& training_samples() const { return train_; }
+
+  // Of the last update and the last evaluation.
+  const PhaseTimes& times() const { return times_; }
 
   std::int64_t steps_made() const { return steps_made_; }
   std::span<float> adapter() { return p_; }
@@ -132,6 +138,7 @@ class Trainer {
   std::vector<int> owner_;
   std::vector<std::int64_t> held_out_ids_;
   std::int64_t steps_made_ = 0;
+  PhaseTimes times_;
   std::function<bool()> stop_asked_;
 };
 

@@ -22,8 +22,8 @@ constexpr const char* kOptions =
 std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
   const auto may_differ = [](const std::string& path) {
     return path.starts_with("/provenance@") || path.starts_with("/execution/") ||
-           path.starts_with("/memory/") || path.ends_with("/seconds") || path == "/@written_at" ||
-           path.starts_with("/audit") || path.starts_with("/load/memory");
+           path.starts_with("/memory/") || path.starts_with("/slow/") || path.ends_with("/seconds") ||
+           path == "/@written_at" || path.starts_with("/audit") || path.starts_with("/load/memory");
   };
   std::vector<std::string> all;
   std::size_t compared = 0;

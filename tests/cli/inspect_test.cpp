@@ -24,7 +24,7 @@ void write_run(const std::filesystem::path& file, bool finish) {
   header.batch_global = 2;
   header.provenance = {
       {"ranks", "2"}, {"arithmetic", "native"}, {"orchestration", "tandem"}, {"runtime", "tandem/cpu"}};
-  header.records_audits = true;
+  header.records_audits = header.records_slow = true;
   TrajectoryWriter writer(file, header, 10.0);
   const LoadRow load[] = {{"w", sha256_hex("w"), {2}, "F32", 0.0, 1.0}};
   writer.set_load(load, "{}");
@@ -57,6 +57,8 @@ void write_run(const std::filesystem::path& file, bool finish) {
     audit.verdict = verdict;
     writer.append_audit(audit);
   }
+  writer.append_slow({3, 1, 2.75, "gradient", "node07", "load average 9.00 on 2 CPUs"});
+  writer.append_slow({3, -1, 30.0, "all-reduce", "node01", ""});
   finish ? writer.finish() : writer.publish();
 }
 
@@ -93,6 +95,8 @@ TEST(Inspect, TellsPeopleHowTheRunWent) {
   EXPECT_SAYS(text, "ranks          2");
   EXPECT_SAYS(text, "improved       on the best so far 1 of 2 (50.0 %), on the previous 1 of 2 (50.0 %)");
   EXPECT_SAYS(text, "audits         2 PASS, 1 BOUND; largest d/bound 0.3 at update 2, m.lora_B.weight");
+  EXPECT_SAYS(text, "slow           gradient of rank 1 at update 3: 2.8 times as slow; load average 9.00 on 2 CPUs");
+  EXPECT_SAYS(text, "slow           all-reduce of all ranks at update 3: 30 times as slow");
   EXPECT_SAYS(text, "level 1        operators: absent");
   EXPECT_SAYS(text, "level 2        loading: 1 base tensor, 0 readings of them in memory");
   EXPECT_SAYS(text, "level 3        rendering: absent");
@@ -122,6 +126,10 @@ TEST(Inspect, TellsProgramsTheSame) {
   EXPECT_EQ(native["audits"]["verdicts"]["BOUND"], 1);
   EXPECT_EQ(native["audits"]["largest"]["tensor"], "m.lora_B.weight");
   EXPECT_EQ(native["audits"]["largest"]["step"], 2);
+  ASSERT_EQ(native["slow"].size(), 2u);
+  EXPECT_EQ(native["slow"][0]["rank"], 1);
+  EXPECT_EQ(native["slow"][0]["host"], "node07");
+  EXPECT_EQ(native["slow"][1]["factor"], 30.0);
   EXPECT_EQ(native["levels"][3]["name"], "trajectory");
   EXPECT_EQ(native["adapter_digest"], sha256_hex("2"));
   EXPECT_EQ(native["spec"]["digest_of_text"], "matches");

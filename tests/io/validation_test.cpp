@@ -133,6 +133,11 @@ const Change kChanges[] = {
     {"f['render/begin'][1] = 4",
      "/render/begin, row 0: gives [0, 4), expected 3 ids, as /render/n_ids has (and 1 more)"},
     {"f['render/begin'][0] = -1", "/render/begin: goes from -1 to 21, expected from 0 to 21"},
+    // Slow phases.
+    {"f['slow/step'][1] = 1", "/slow/step, row 1: is 1, expected at least 2"},
+    {"f['slow/rank'][0] = -2", "/slow/rank, row 0: is -2, expected a rank, or -1"},
+    {"f['slow/factor'][1] = 1.5", "/slow/factor, row 1: is 1.5, expected a finite number above 2"},
+    {"del f['slow']", ""},
     // Updates.
     {"f['update/step'][2] = 5", "/update/step, row 2: is 5, expected 3 (steps count from 1"},
     {"f['update/step'][:] = [0, 1, 2, 3]",

@@ -28,7 +28,7 @@ inline void write_whole_trajectory(const std::filesystem::path& file) {
   header.execution_text = "observe.every = 2\nprecision = \"f32\"\nsnapshot.every = 3\n";
   header.batch_global = kWholeBatch;
   header.provenance = {{"arithmetic", "native"}, {"orchestration", "tandem"}, {"runtime", "tandem/cpu"}};
-  header.records_observed = header.records_norms = header.records_audits = true;
+  header.records_observed = header.records_norms = header.records_audits = header.records_slow = true;
   TrajectoryWriter writer(file, header, 10.0);
 
   const LoadRow load[] = {{"w", sha256_hex("w"), {8, 4}, "BF16", 0.25, 0.5},
@@ -102,6 +102,8 @@ inline void write_whole_trajectory(const std::filesystem::path& file) {
   audit.note = "é";
   writer.append_audit(audit);
   writer.append_load_memory(2, 1, load[1].digest);
+  writer.append_slow({2, -1, 2.5, "all-reduce", "a", "load average 3"});
+  writer.append_slow({4, 1, 8.0, "gradient", "b", ""});
   evaluate(kWholeUpdates);
   writer.set_loss_adapter_off(7.0 / 3.0);
   writer.finish();

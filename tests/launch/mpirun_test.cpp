@@ -66,6 +66,17 @@ TEST_F(Mpirun, OnlyRanksThatShareCoresWaitPassively) {
   EXPECT_EQ(count(crowded, "passive 1"), 3) << crowded.err;
 }
 
+// Known fault R34: tests run as root and with more ranks than CPUs, then with one thread each, and users'
+// flags are theirs.
+TEST_F(Mpirun, TheTestsOwnLauncherAddsWhatThisMachineNeedsAndNoMore) {
+  const std::string script = "echo ${OMP_NUM_THREADS:-unset}";
+  const std::string one_cpu = "taskset -c $(taskset -pc $$ | sed 's/.*: *\\([0-9]*\\).*/\\1/') ";
+  const std::string driver = TANDEM_SOURCE_DIR "/tests/support/mpirun.sh";
+  EXPECT_EQ(count(run(script, "unset OMP_NUM_THREADS; " + one_cpu + driver + " 3 ./rank"), "1"), 3);
+  EXPECT_EQ(count(run(script, "unset OMP_NUM_THREADS; " + one_cpu + driver + " 1 ./rank"), "unset"), 1);
+  EXPECT_EQ(count(run(script, one_cpu + "env OMP_NUM_THREADS=2 " + driver + " 3 ./rank"), "2"), 3);
+}
+
 TEST_F(Mpirun, AsksForHugePagesAndKeepsOtherTunables) {
   EXPECT_EQ(
       count(run("echo $GLIBC_TUNABLES", "unset GLIBC_TUNABLES; $m -n 1 ./rank"), "glibc.malloc.hugetlb=1"),

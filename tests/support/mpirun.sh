@@ -14,7 +14,10 @@ export TMPDIR=$folder
 
 flags=(-q -n "$n_ranks" --bind-to none --mca orte_tmpdir_base "$folder" --mca btl_vader_backing_directory "$folder")
 [ "$(id -u)" = 0 ] && flags+=(--allow-run-as-root)
-[ "$n_ranks" -gt "$(nproc)" ] && flags+=(--oversubscribe)
+if [ "$n_ranks" -gt "$(env -u OMP_NUM_THREADS nproc)" ]; then
+  flags+=(--oversubscribe)
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+fi
 
 # More threads than CPUs: waiting threads give theirs away.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}

@@ -79,7 +79,8 @@ class Resume : public testing::Test {
   static std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
     const auto may_differ = [](const std::string& path) {
       return path.starts_with("/provenance@") || path.starts_with("/execution/") ||
-             path.starts_with("/memory/") || path.ends_with("/seconds") || path == "/@written_at";
+             path.starts_with("/memory/") || path.starts_with("/slow/") || path.ends_with("/seconds") ||
+             path == "/@written_at";
     };
     std::vector<std::string> all;
     const auto files_of = [](const fs::path& run) {

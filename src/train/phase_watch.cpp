@@ -1,0 +1,44 @@
+#include "src/train/phase_watch.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+
+double PhaseWatch::median() const {
+  std::vector<double> sorted = window_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+std::optional<double> PhaseWatch::add(double seconds, double operations, double at_s) {
+  if (!(operations > 0.0) || !std::isfinite(seconds)) return std::nullopt;
+  const double rate = seconds / operations;
+  const bool judged = window_.size() >= kEnough;
+  const double norm = judged ? median() : 0.0;
+  if (window_.size() < kWindow)
+    window_.push_back(rate);
+  else
+    window_[next_++ % kWindow] = rate;
+  const double before = before_s_;
+  before_s_ = at_s;
+  if (!judged || rate <= kSlow * norm) {
+    slow_ = 0;
+    if (++normal_ >= kInARow) named_ = false;
+    return std::nullopt;
+  }
+  normal_ = 0;
+  if (slow_++ == 0) {
+    begin_s_ = before;
+    spent_s_ = expected_s_ = 0.0;
+  }
+  spent_s_ += seconds;
+  expected_s_ += norm * operations;
+  if (named_ || slow_ < kInARow || spent_s_ - expected_s_ < kLeastShare * (at_s - begin_s_))
+    return std::nullopt;
+  named_ = true;
+  return spent_s_ / expected_s_;
+}
+
+}  // namespace tandem
