@@ -13,7 +13,18 @@ double PhaseWatch::median() const {
 }
 
 std::optional<double> PhaseWatch::add(double seconds, double operations, double at_s) {
+  began_ = false;
   if (!(operations > 0.0) || !std::isfinite(seconds)) return std::nullopt;
+  block_seconds_ += seconds;
+  block_operations_ += operations;
+  if (at_s - block_begin_s_ < kBlock_s) return std::nullopt;
+  const auto named = judge(block_seconds_, block_operations_, at_s);
+  block_seconds_ = block_operations_ = 0.0;
+  block_begin_s_ = at_s;
+  return named;
+}
+
+std::optional<double> PhaseWatch::judge(double seconds, double operations, double at_s) {
   const double rate = seconds / operations;
   const bool judged = window_.size() >= kEnough;
   const double norm = judged ? median() : 0.0;
@@ -21,16 +32,15 @@ std::optional<double> PhaseWatch::add(double seconds, double operations, double 
     window_.push_back(rate);
   else
     window_[next_++ % kWindow] = rate;
-  const double before = before_s_;
-  before_s_ = at_s;
   if (!judged || rate <= kSlow * norm) {
     slow_ = 0;
     if (++normal_ >= kInARow) named_ = false;
     return std::nullopt;
   }
   normal_ = 0;
-  if (slow_++ == 0) {
-    begin_s_ = before;
+  began_ = slow_++ == 0;
+  if (began_) {
+    begin_s_ = block_begin_s_;
     spent_s_ = expected_s_ = 0.0;
   }
   spent_s_ += seconds;

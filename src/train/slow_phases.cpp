@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {"gradient", "all-reduce", "step", "evaluation"
 
 void SlowPhases::add(Phase phase, std::int64_t step, double seconds, double operations, double at_s) {
   const auto slow = watches_[phase].add(seconds, operations, at_s);
-  if (watches_[phase].in_a_row() == 1) begin_[phase] = strain_now();
+  if (watches_[phase].began()) begin_[phase] = strain_now();
   if (!slow) return;
   SlowRow row;
   row.step = step;

@@ -108,6 +108,19 @@ TEST(PhaseWatch, UpdatesWithoutWorkAndShortPhasesAreNotJudged) {
     EXPECT_FALSE(watch.add(t > 200 ? 0.003 : 0.001, 1.0, 1.0 * t)) << "0.2 % of the time";
 }
 
+// A control group that gives a third of the CPU lets an update of 12 ms run at full speed, and the next ones
+// wait for the rest of a tenth of a second.
+TEST(PhaseWatch, ShortUpdatesOfWhichOnlySomeWaitAreNamed) {
+  const auto throttled = [](int t) { return t > 1000 && t % 3 == 0 ? 0.08 : 0.012; };
+  const auto named = watched(2000, throttled);
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_GT(named[0].update, 1000);
+  EXPECT_LT(named[0].update, 1070) << "2 s";
+  EXPECT_NEAR(named[0].factor, (0.08 + 2 * 0.012) / 3 / 0.012, 0.3);
+  // One in thirty that waits is a tenth of the time.
+  EXPECT_TRUE(watched(4000, [](int t) { return t % 30 == 0 ? 0.08 : 0.012; }).empty());
+}
+
 TEST(SlowPhases, TravelAsTextWithWhatWasSeen) {
   SlowPhases rank(1, "node07"), first(0, "node01");
   PhaseTimes times;

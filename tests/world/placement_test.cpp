@@ -22,7 +22,7 @@ class Placed : public testing::Test {
     const support::ShellResult result = support::run_shell(
         folder_, cat("cpu=$(taskset -pc $$ | sed 's/.*: *\\([0-9]*\\).*/\\1/'); echo cpu $cpu\n", before, " ",
                      TANDEM_PROGRAM,
-                     " train --model model --data.train rows.jsonl --train.updates 1 --overwrite "
+                     " train --model model-qwen3 --data.train rows.jsonl --train.updates 1 --overwrite "
                      "--run.out run ",
                      options));
     EXPECT_EQ(result.code, 0) << result.err;

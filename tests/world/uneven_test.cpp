@@ -28,12 +28,12 @@ class Uneven : public testing::Test {
   // The adapter after `options`, on that many ranks; the updates that were made.
   std::string trained(int ranks, const std::string& options, const std::string& updates) {
     const std::string out = cat("run", ranks);
-    const support::ShellResult result = support::run_shell(
-        folder_,
-        cat("MPI_TEST_LIMIT=60 ", TANDEM_MPIRUN, " ", ranks, " ", TANDEM_PROGRAM,
-            " train --model model --data.train rows.jsonl --data.held_out rows.jsonl --threads 1 --overwrite "
-            "--run.out ",
-            out, " ", options));
+    const support::ShellResult result =
+        support::run_shell(folder_, cat("MPI_TEST_LIMIT=60 ", TANDEM_MPIRUN, " ", ranks, " ", TANDEM_PROGRAM,
+                                        " train --model model-qwen3 --data.train rows.jsonl --data.held_out "
+                                        "rows.jsonl --threads 1 --overwrite "
+                                        "--run.out ",
+                                        out, " ", options));
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_NE(result.out.find(cat("trained ", updates, " updates")), std::string::npos)
         << result.out << result.err;
