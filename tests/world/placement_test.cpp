@@ -37,7 +37,7 @@ class Placed : public testing::Test {
 TEST_F(Placed, OneCpuMeansOneThread) {
   const std::string text = log("taskset -c $cpu");
   EXPECT_NE(text.find(cat(": 1 thread on CPU ", cpu_, "\n")), std::string::npos) << text;
-  EXPECT_EQ(text.find("warning"), std::string::npos) << text;
+  EXPECT_EQ(text.find("of this node for CPU"), std::string::npos) << text;
 }
 
 TEST_F(Placed, MoreThreadsThanCpusAreWarnedOf) {
