@@ -167,6 +167,19 @@ class Slurm(unittest.TestCase):
             self.assertIn("srun --mpi=pmix", done.stderr)
             self.assertFalse((SHARED / "nopmix").exists())
 
+    def test_the_doctor_looks_at_both_nodes(self):
+        done = run("srun", "-N", 2, "-n", 2, "--mpi=pmix", TANDEM, "doctor", "--seconds", 1, "--out", "doctor")
+        print(done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"ok +launcher +srun --mpi=pmix; MPI joins 2 ranks\n")
+        self.assertRegex(done.stdout, r"ok +hosts +2 ranks on 2 hosts: ")
+        self.assertRegex(done.stdout, r"(ok|note) +all-reduce +.* over 2 ranks .* every bit right")
+        self.assertNotIn("FAIL", done.stdout)
+        alone = run("srun", "-N", 2, "-n", 2, "--mpi=none", TANDEM, "doctor", "--seconds", 1)
+        self.assertEqual(alone.returncode, 4, alone.stdout + alone.stderr)
+        self.assertEqual(alone.stdout.count("FAIL  launcher"), 1, alone.stdout)
+        self.assertIn("srun --mpi=pmix", alone.stdout)
+
     def test_one_plain_process_in_an_allocation_of_two_works(self):
         job_id = submit("--nodes=2", "--ntasks-per-node=1", "--output=tandem-%j.out", "--wrap",
                         f"{TANDEM} train {' '.join(SHORT)} --run.out one")
