@@ -61,6 +61,9 @@ class Communicator {
 
   virtual void barrier() = 0;
 
+  // What is said of a collective that never ends: the update it belongs to.
+  virtual void at_update(std::int64_t) {}
+
   // The ranks that share this rank's memory (its node), numbered in the order of their ranks here.
   virtual std::unique_ptr<Communicator> node() = 0;
 

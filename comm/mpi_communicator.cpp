@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <random>
 
 #include "src/base/text.hpp"
 
@@ -27,7 +28,24 @@ int exceptions_now() { return std::uncaught_exceptions(); }
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(MPI_Comm host) {
+// While it lives, the watchdog knows what this rank waits in.
+class MpiCommunicator::InCollective {
+ public:
+  InCollective(const MpiCommunicator& comm, const char* what, std::uint64_t count)
+      : watchdog_(comm.watchdog_.get()) {
+    if (watchdog_) watchdog_->waiting().enter(what, count);
+  }
+  ~InCollective() {
+    if (watchdog_) watchdog_->waiting().leave();
+  }
+  InCollective(const InCollective&) = delete;
+  InCollective& operator=(const InCollective&) = delete;
+
+ private:
+  Watchdog* watchdog_;
+};
+
+MpiCommunicator::MpiCommunicator(MPI_Comm host, WatchdogLimits limits) {
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -42,9 +60,18 @@ MpiCommunicator::MpiCommunicator(MPI_Comm host) {
         ErrorKind::kDevice,
         "MPI was initialised for one thread only; call MPI_Init_thread with MPI_THREAD_FUNNELED or more");
   }
+  int host_rank = 0;
+  check(MPI_Comm_rank(host, &host_rank), "MPI_Comm_rank");
+  const StartLimit limit("MPI's first collective", limits.start_s, host_rank);
   MPI_Comm own = MPI_COMM_NULL;
   check(MPI_Comm_dup(host, &own), "MPI_Comm_dup");
   adopt(own);
+  if (size_ == 1) return;
+  auto watchdog = std::make_shared<Watchdog>(rank_, limits);
+  std::uint64_t job = rank_ == 0 ? (std::uint64_t{std::random_device{}()} << 32 | std::random_device{}()) : 0;
+  broadcast(std::as_writable_bytes(std::span(&job, 1)), 0);
+  watchdog->start(all_gather_text(watchdog->address()), job);
+  watchdog_ = std::move(watchdog);
 }
 
 MpiCommunicator::~MpiCommunicator() {
@@ -69,6 +96,7 @@ void MpiCommunicator::check(int code, std::string_view call) {
 }
 
 void MpiCommunicator::all_reduce_sum(std::span<std::int64_t> values) {
+  const InCollective waits(*this, "all_reduce_sum", values.size());
   for (std::size_t begin = 0; begin < values.size(); begin += kChunk) {
     const std::size_t n = std::min(kChunk, values.size() - begin);
     // Unsigned, because sums wrap.
@@ -86,6 +114,7 @@ void MpiCommunicator::all_gather(std::span<const std::byte> mine, std::span<std:
     misuse(cat("all_gather of ", mine.size(), " bytes from each of ", size_, " ranks into ", all.size(),
                " bytes (at most ", kMaxCount, ")"));
   }
+  const InCollective waits(*this, "all_gather", mine.size());
   const int n = static_cast<int>(mine.size());
   check(MPI_Allgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, comm_),
         cat("all_gather(", n, " bytes of each rank)"));
@@ -102,6 +131,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(std::string_view mine)
     total += length;
   }
   std::string all(total, '\0');
+  const InCollective waits(*this, "all_gather_text", total);
   check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(), counts.data(),
                        offsets.data(), MPI_BYTE, comm_),
         cat("all_gather_text(", mine.size(), " of ", total, " bytes)"));
@@ -114,6 +144,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(std::string_view mine)
 }
 
 void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
+  const InCollective waits(*this, "broadcast", bytes.size());
   for (std::size_t begin = 0; begin < bytes.size(); begin += kMaxCount) {
     const std::size_t n = std::min(kMaxCount, bytes.size() - begin);
     check(MPI_Bcast(bytes.data() + begin, static_cast<int>(n), MPI_BYTE, root, comm_),
@@ -126,6 +157,7 @@ void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
     misuse(cat("transfer from rank ", from, " to rank ", to, " of ", size_));
   if (from == to || (rank_ != from && rank_ != to)) return;
   constexpr int kTag = 1;
+  const InCollective waits(*this, "transfer", bytes.size());
   for (std::size_t begin = 0; begin < bytes.size(); begin += kMaxCount) {
     const int n = static_cast<int>(std::min(kMaxCount, bytes.size() - begin));
     const int code = rank_ == from
@@ -135,13 +167,22 @@ void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
   }
 }
 
-void MpiCommunicator::barrier() { check(MPI_Barrier(comm_), "barrier()"); }
+void MpiCommunicator::barrier() {
+  const InCollective waits(*this, "barrier", 0);
+  check(MPI_Barrier(comm_), "barrier()");
+}
+
+void MpiCommunicator::at_update(std::int64_t update) {
+  if (watchdog_) watchdog_->waiting().at_update(update);
+}
 
 std::unique_ptr<Communicator> MpiCommunicator::node() {
   MPI_Comm shared = MPI_COMM_NULL;
+  const InCollective waits(*this, "node", 0);
   check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &shared), "node()");
   std::unique_ptr<MpiCommunicator> node(new MpiCommunicator());
   node->adopt(shared);
+  node->watchdog_ = watchdog_;
   return node;
 }
 

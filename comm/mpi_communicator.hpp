@@ -6,15 +6,17 @@
 #include <mpi.h>
 
 #include "comm/communicator.hpp"
+#include "comm/watchdog.hpp"
 
 namespace tandem {
 
 // Duplicates the communicator it is given (collective over it), so that its messages never meet the host's,
 // and sets MPI_ERRORS_RETURN on the copy: a failing call throws CommunicationError with the collective, its
 // counts and the rank. MPI must be initialised with MPI_THREAD_FUNNELED or more.
+// A collective that can never end (a rank stopped or lost) ends the process: watchdog.hpp.
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(MPI_Comm host);
+  explicit MpiCommunicator(MPI_Comm host, WatchdogLimits limits = {});
   // Frees the copy (collective), except while an exception is under way or after a failed call: others may be
   // elsewhere.
   ~MpiCommunicator() override;
@@ -27,6 +29,7 @@ class MpiCommunicator final : public Communicator {
   void broadcast(std::span<std::byte> bytes, int root) override;
   void transfer(std::span<std::byte> bytes, int from, int to) override;
   void barrier() override;
+  void at_update(std::int64_t update) override;
   std::unique_ptr<Communicator> node() override;
   using Communicator::all_reduce_sum;
 
@@ -34,12 +37,14 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator() = default;
   void adopt(MPI_Comm own);
   void check(int code, std::string_view call);
+  class InCollective;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
   int exceptions_ = 0;  // under way when this object was made
   bool failed_ = false;
+  std::shared_ptr<Watchdog> watchdog_;  // of the process: a node's communicator has its parent's
 };
 
 }  // namespace tandem

@@ -153,6 +153,7 @@ bool Loop::evaluated(std::int64_t t) const {
 }
 
 bool Loop::update(std::int64_t t) {
+  comm_.at_update(t);
   const double start = now_s();
   if (auditor_) auditor_->before_gradient(t, trainer_);
   UpdateResult result = trainer_.compute_gradient(t);

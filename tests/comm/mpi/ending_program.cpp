@@ -4,6 +4,10 @@
 //   agreed  an exception inside an agreement, thrown by all
 //   exit    _exit(4), as the watchdog does
 //   kill    the process dies
+//   stop    the process is stopped
+//   stuck   every rank lives and waits, in different collectives
+//   never   one rank does not come to the first collective
+//   slow    one rank computes for much longer than the limits; nothing ends
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,12 +21,20 @@
 namespace {
 
 void run(const std::string& how) {
-  tandem::MpiCommunicator comm(MPI_COMM_WORLD);
+  int world_rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  if (how == "never" && world_rank == 0) sleep(60);
+  const tandem::WatchdogLimits short_ones{.start_s = 5, .ask_s = 1, .silent_s = 3, .stuck_s = 4};
+  tandem::MpiCommunicator comm(MPI_COMM_WORLD, how == "stop" ? tandem::WatchdogLimits{} : short_ones);
   std::vector<std::int64_t> values(1 << 20);
   const bool leaves = comm.rank() == comm.size() - 1;
   const auto leave = [&] {
     if (how == "exit") _exit(4);
     if (how == "kill") std::raise(SIGKILL);
+    if (how == "stop") std::raise(SIGSTOP);
+    if (how == "stuck") comm.node()->barrier();
+    if (how == "slow") sleep(10);
+    if (how == "slow") return;
     throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
   };
   for (int update = 0;; ++update) {
@@ -33,7 +45,9 @@ void run(const std::string& how) {
     } else if (leaves && update == 3) {
       leave();
     }
+    comm.at_update(update);
     comm.all_reduce_sum(values);
+    if (how == "slow" && update == 5) return;
   }
 }
 
@@ -58,5 +72,6 @@ int main(int argc, char** argv) {
     }
     MPI_Abort(MPI_COMM_WORLD, error.exit_code());
   }
+  MPI_Finalize();
   return 0;
 }
