@@ -1,5 +1,7 @@
 #include "src/cli/check_command.hpp"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,6 +9,7 @@
 
 #include "src/base/clock.hpp"
 #include "src/base/error.hpp"
+#include "src/base/signal_thread.hpp"
 #include "src/base/text.hpp"
 #include "src/check/check.hpp"
 #include "src/cli/process_setup.hpp"
@@ -97,6 +100,7 @@ ordered_json to_json(const CheckReport& report, const Tokenizer* tokenizer, doub
 
 int check_command(Config config, const CheckView& view, std::ostream& out) {
   const double begin = now_s();
+  handle_signals_apart({SIGINT, SIGTERM, SIGHUP});  // of its temporary folder
   RunLog log(true);
   const Version v = version();
   config.execution.build = build_text(v);

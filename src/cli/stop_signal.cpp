@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <ctime>
 
+#include "src/base/signal_thread.hpp"
+
 namespace tandem {
 
 namespace {
@@ -32,6 +34,7 @@ void note_stop_signals() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
+  handle_signals_apart({SIGUSR1, SIGTERM, SIGINT});
 }
 
 bool stop_signal_came() { return first_ms.load(std::memory_order_relaxed) >= 0; }
