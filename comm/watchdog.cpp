@@ -43,7 +43,7 @@ std::string host_name() {
   _exit(kExitCode);
 }
 
-// A thread that no signal interrupts: they are the training thread's.
+// A thread that no signal interrupts: they have a thread of their own.
 template <class Work>
 std::thread silent_thread(Work&& work) {
   sigset_t all, before;
@@ -121,8 +121,8 @@ struct StartLimit::State {
 StartLimit::StartLimit(std::string what, double seconds, int rank) : state_(std::make_unique<State>()) {
   state_->thread = silent_thread([state = state_.get(), what = std::move(what), seconds, rank] {
     std::unique_lock lock(state->mutex);
-    // Where one rank speaks, its end is that of the others.
-    const auto limit = std::chrono::duration<double>(seconds + std::min(rank, 5));
+    // Where one rank speaks, its end is that of the others: a launcher takes some seconds for it.
+    const auto limit = std::chrono::duration<double>(seconds + 4 * std::min(rank, 2));
     if (!state->changed.wait_for(lock, limit, [&] { return state->over; }))
       end_process(cat("tandem: ", what, " did not bring the ranks together in ", seconds, " s, seen from ",
                       host_name(),
@@ -235,6 +235,7 @@ void Watchdog::State::meet() {
 void Watchdog::State::run() {
   constexpr double kRound = 1.0, kStarved = 3.0;
   double waited_s = 0, stuck_s = 0, since_start_s = 0;
+  const pid_t launcher = getppid();
   std::uint64_t sequence = waiting.sequence();
   auto last = Clock::now();
   while (true) {
@@ -247,6 +248,8 @@ void Watchdog::State::run() {
       if (files[1].revents) return;
       if (files[0].revents) receive();
     }
+    // A launcher that was killed outright ends nobody.
+    if (getppid() != launcher) end_process(cat(who(), "the launcher is gone (process ", launcher, ")"));
     const auto now = Clock::now();
     const double round_s = std::chrono::duration<double>(now - last).count();
     last = now;

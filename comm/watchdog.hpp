@@ -1,7 +1,7 @@
 // Ends this process where its ranks cannot go on: a rank that is stopped, or lost without a word, leaves the
 // others in a collective that never ends. A thread of each rank tells the others by UDP, beside MPI and
 // without it, whether its process lives; so a rank that computes for hours is waited for, and one that does
-// not answer is named soon.
+// not answer is named soon. A process whose launcher (its parent) is gone ends too.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace tandem {
 
 struct WatchdogLimits {
   double start_s = 120;  // for all ranks to come together in the first collective
-  double ask_s = 4;      // in one collective, before the others are asked
-  double silent_s = 12;  // without an answer, while asked: the rank is lost
+  double ask_s = 3;      // in one collective, before the others are asked
+  double silent_s = 10;  // without an answer, while asked: the rank is lost
   double stuck_s = 300;  // every rank lives and waits, none goes on: communication itself hangs
 };
 

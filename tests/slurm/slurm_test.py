@@ -38,14 +38,14 @@ def wait_for(holds, seconds, what):
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.1)
 
 
 def ended(job_id, seconds=60):
     """The job's last state and exit code, as 'FAILED 3:0'."""
     running = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED")
-    wait_for(lambda: job(job_id)["JobState"] not in running, seconds, f"end of job {job_id}: {output_of(job_id)}")
+    wait_for(lambda: job(job_id)["JobState"] not in running, seconds, lambda: f"end of job {job_id}: {output_of(job_id)}")
     return f'{job(job_id)["JobState"]} {job(job_id)["ExitCode"]}'
 
 
@@ -118,6 +118,18 @@ class Slurm(unittest.TestCase):
             self.assertTrue(outcome.startswith("FAILED"), outcome)
             self.assertEqual(ranks(), [])
 
+    def test_a_stopped_rank_is_named_and_fails_the_job_within_30_seconds(self):
+        for launcher in ("pmix", "mpirun"):
+            job_id = submit(ROOT / "slurm/train.sbatch", *LONG, "--run.out", f"stopped_{launcher}",
+                            TANDEM_LAUNCHER=launcher)
+            wait_for(lambda: (SHARED / f"stopped_{launcher}/native.h5").exists(), 60, "first update")
+            os.kill(max(ranks()), signal.SIGSTOP)
+            begin = time.monotonic()
+            self.assert_job(job_id, "FAILED 4:0", 30)
+            print(f"{launcher}: a stopped rank ends the job in {time.monotonic() - begin:.1f} s")
+            self.assertRegex(output_of(job_id), r"rank [01] on node[12] no longer answers .* waiting in ")
+            self.assertEqual(ranks(), [])
+
     def test_scancel_leaves_no_process(self):
         for launcher in ("pmix", "mpirun"):
             job_id = submit(ROOT / "slurm/train.sbatch", *LONG, "--run.out", f"cancelled_{launcher}",
@@ -131,15 +143,16 @@ class Slurm(unittest.TestCase):
 
     def test_a_job_that_is_warned_goes_on_in_further_allocations_to_the_same_bits(self):
         long = SHORT[:4] + ["--train.updates", "600", "--eval.every", "300"]
-        plain = run(TANDEM, "train", *long, "--run.out", "unbroken")
+        plain = run(TANDEM, "train", *long, "--run.out", "unbroken", seconds=300)
         self.assertEqual(plain.returncode, 0, plain.stderr)
         job_id = submit(ROOT / "slurm/train.sbatch", *long, "--run.out", "warned")
         for n in (1, 2):
             wait_for(lambda: output_of(job_id).count("resumed from") >= n - 1 and len(ranks()) == 2, 60,
-                     f"allocation {n}: {output_of(job_id)}")
+                     lambda: f"allocation {n}: {output_of(job_id)}")
             time.sleep(1.0)
             run("scancel", "--batch", "--signal=USR1", job_id)  # as --signal=B:USR1@180 before the time limit
-            wait_for(lambda: output_of(job_id).count("back into the queue") >= n, 60, output_of(job_id))
+            wait_for(lambda: output_of(job_id).count("back into the queue") >= n, 60,
+                     lambda: output_of(job_id))
         self.assert_job(job_id, "COMPLETED 0:0", 120)
         self.assertEqual(int(job(job_id)["Restarts"]), 2)
         self.assertEqual(output_of(job_id).count("resumed from"), 2)

@@ -7,6 +7,7 @@
 //   stop    the process is stopped
 //   stuck   every rank lives and waits, in different collectives
 //   never   one rank does not come to the first collective
+//   launcher  a rank kills the launcher and computes on
 //   slow    one rank computes for much longer than the limits; nothing ends
 #include <sys/resource.h>
 #include <unistd.h>
@@ -33,6 +34,10 @@ void run(const std::string& how) {
     if (how == "kill") std::raise(SIGKILL);
     if (how == "stop") std::raise(SIGSTOP);
     if (how == "stuck") comm.node()->barrier();
+    if (how == "launcher") {
+      kill(getppid(), SIGKILL);
+      sleep(60);
+    }
     if (how == "slow") sleep(10);
     if (how == "slow") return;
     throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
