@@ -23,7 +23,7 @@ install(CODE [[
   endif()
   configure_file("${source}" "${folder}/${name}" COPYONLY)
 ]])
-install(FILES launch/packages.txt DESTINATION ${tandem_share}/launch)
+install(FILES launch/packages.txt launch/hosts.example DESTINATION ${tandem_share}/launch)
 install(DIRECTORY src/peers DESTINATION ${tandem_share}/src PATTERN __pycache__ EXCLUDE)
 file(GLOB_RECURSE pages CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
      ${CMAKE_SOURCE_DIR}/src/*.md ${CMAKE_SOURCE_DIR}/io/*.md ${CMAKE_SOURCE_DIR}/tests/*.md)

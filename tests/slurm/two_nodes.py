@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A throw-away Slurm of two nodes on this machine, for one command:
 
-    two_nodes.py COMMAND [ARGUMENTS]
+    two_nodes.py [--without-slurm] COMMAND [ARGUMENTS]
 
 runs COMMAND as root beside munged, slurmctld and two slurmd ("node1", "node2"), each with a /tmp, a /dev/shm and a
-network card of its own, and passes its exit status on. TANDEM_SLURM_FOLDER names a folder that all nodes see. All of it
+network card of its own, and passes its exit status on. TANDEM_SLURM_FOLDER names a folder that all nodes see. Without
+Slurm there is `ssh` in that folder, which runs a command on a node as ssh would. All of it
 lives in namespaces of its own: no port, file or process of a Slurm that the machine may have is touched, and whatever
 happens to this program, the kernel ends every process and forgets every file of the cluster with it.
 
@@ -25,7 +26,8 @@ FOLDER = pathlib.Path("/run/tandem-slurm")
 ADDRESS = "10.77.0.1"
 NODES = {"node1": "10.77.0.11", "node2": "10.77.0.12"}
 CPUS = 2  # of each node, as Slurm believes
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "scontrol", "sinfo", "unshare", "nsenter", "mount", "ip")
+PROGRAMS = ("unshare", "nsenter", "mount", "ip")
+SLURM_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scancel", "squeue", "scontrol", "sinfo")
 
 CONFIGURATION = f"""
 ClusterName=throwaway
@@ -67,13 +69,13 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def enter_namespaces():
+def enter_namespaces(programs):
     """Runs this program again, seen from inside as process 1; returns only there."""
     if os.getpid() == 1:
         return
     if os.geteuid() != 0:
-        skip("a Slurm of one's own needs root")
-    missing = [name for name in PROGRAMS if not shutil.which(name)]
+        skip("nodes of one's own need root")
+    missing = [name for name in programs if not shutil.which(name)]
     if missing:
         skip(f"not installed: {' '.join(missing)} (launch/packages.sh)")
     namespaces = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
@@ -134,24 +136,55 @@ def node_states():
     return dict(line.split() for line in asked.stdout.splitlines())
 
 
-def start_cluster():
+def make_nodes():
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"], check=True)
     FOLDER.mkdir()
-    for name in ("state", "munge"):
-        (FOLDER / name).mkdir(mode=0o700)
     socket.sethostname("control")
     hosts = FOLDER / "hosts"
     names = {"control": ADDRESS, **NODES}
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in names.items()))
     subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
     connect_nodes()
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "OMPI_", "PMIX_", "PMI_"))]:
+        del os.environ[name]
+    os.environ["TANDEM_SLURM_FOLDER"] = str(FOLDER)
+
+
+def run_on_nodes(command):
+    """Starts a shell command, `{node}` in it being the node's name, on each node, which it thereby makes."""
+    for node in NODES:
+        folder = FOLDER / node
+        (folder / "tmp").mkdir(parents=True)
+        (folder / "tmp").chmod(0o1777)
+        own = (f"mount --bind {folder}/tmp /tmp && mount -t tmpfs tmpfs /dev/shm && hostname {node} && "
+               f"echo $$ >{folder}/pid && exec {command.format(node=node)}")
+        subprocess.Popen(["nsenter", f"--net=/run/netns/{node}", "unshare", "--mount", "--uts", "sh", "-c", own],
+                         start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+
+
+def start_nodes_with_ssh():
+    run_on_nodes("sleep infinity")
+    pids = [FOLDER / node / "pid" for node in NODES]
+    wait_until(lambda: all(pid.exists() and pid.read_text() for pid in pids), 30, "both nodes")
+    ssh = FOLDER / "ssh"
+    ssh.write_text(f"""#!/bin/sh
+# ssh [-OPTION...] NODE COMMAND...: as ssh, without asking who is there.
+while [ "${{1#-}}" != "$1" ]; do shift; done
+[ -s {FOLDER}/$1/pid ] || {{ echo "ssh: Could not resolve hostname $1: Name or service not known" >&2; exit 255; }}
+node=$1
+shift
+exec nsenter --target "$(cat {FOLDER}/$node/pid)" --mount --uts --net sh -c "cd / && $*"
+""")
+    ssh.chmod(0o755)
+
+
+def start_slurm():
+    for name in ("state", "munge"):
+        (FOLDER / name).mkdir(mode=0o700)
     configuration = FOLDER / "slurm.conf"
     configuration.write_text(CONFIGURATION)
     os.environ["SLURM_CONF"] = str(configuration)
-    os.environ["TANDEM_SLURM_FOLDER"] = str(FOLDER)
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_", "OMPI_", "PMIX_", "PMI_"))]:
-        if name != "SLURM_CONF":
-            del os.environ[name]
 
     key = FOLDER / "munge" / "key"
     key.write_bytes(os.urandom(128))
@@ -159,27 +192,27 @@ def start_cluster():
     pathlib.Path("/run/munge").mkdir(mode=0o755)
     subprocess.run(["munged", f"--key-file={key}", f"--log-file={FOLDER}/munge/log", f"--seed-file={FOLDER}/munge/seed",
                     f"--pid-file={FOLDER}/munge/pid"], check=True)
-    for node in NODES:
-        folder = FOLDER / node
-        (folder / "tmp").mkdir(parents=True)
-        (folder / "tmp").chmod(0o1777)
-        own = f"mount --bind {folder}/tmp /tmp && mount -t tmpfs tmpfs /dev/shm && hostname {node} && exec slurmd -D -N {node}"
-        subprocess.Popen(["nsenter", f"--net=/run/netns/{node}", "unshare", "--mount", "--uts", "sh", "-c", own],
-                         start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                         stderr=subprocess.DEVNULL)
+    run_on_nodes("slurmd -D -N {node}")
     subprocess.Popen(["slurmctld", "-D"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                      stderr=subprocess.DEVNULL)
     wait_until(lambda: node_states() == {node: "idle" for node in NODES}, 30, "both nodes idle")
 
 
 def main():
-    if len(sys.argv) < 2:
+    command = sys.argv[1:]
+    slurm = command[:1] != ["--without-slurm"]
+    command = command if slurm else command[1:]
+    if not command:
         raise SystemExit(__doc__)
-    enter_namespaces()
+    enter_namespaces(PROGRAMS + SLURM_PROGRAMS if slurm else PROGRAMS)
 
     def work():
-        start_cluster()
-        return subprocess.run(sys.argv[1:]).returncode % 256
+        make_nodes()
+        if slurm:
+            start_slurm()
+        else:
+            start_nodes_with_ssh()
+        return subprocess.run(command).returncode % 256
 
     run_as_init(work)
 
