@@ -22,7 +22,7 @@ std::optional<long long> number(const Environment& environment, const char* name
   throw Error(ErrorKind::kDevice, cat(seen, found,
                                       ": the launcher and this MPI library do not understand each other; "
                                       "start with the library's own mpirun"
-                                      ", or under Slurm with srun --mpi=pmix"));
+                                      ", or under Slurm with srun --mpi=pmix (MPICH: --mpi=pmi2)"));
 }
 
 // Batch scripts, interactive shells and the like run as steps of their own, numbered down from 2^32 - 1; what

@@ -37,8 +37,8 @@ launch() {
   errors=$(mktemp) || fail "no temporary file in ${TMPDIR:-/tmp}" 3
   read -r -a options <<<"$TANDEM_LAUNCHER_OPTIONS"
   case $TANDEM_LAUNCHER in
-    pmix)
-      srun --mpi=pmix --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$tandem" "$@" 2> >(exec tee "$errors" >&2) &
+    pmix | pmi2)
+      srun --mpi="$TANDEM_LAUNCHER" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$tandem" "$@" 2> >(exec tee "$errors" >&2) &
       ;;
     mpirun)
       local wrapper
@@ -46,7 +46,7 @@ launch() {
       "$wrapper" -n "${SLURM_NTASKS:-1}" ${options[@]+"${options[@]}" --} "$tandem" "$@" &
       signal=TERM # the first reaches the ranks as USR1
       ;;
-    *) fail "TANDEM_LAUNCHER is '$TANDEM_LAUNCHER', known are pmix and mpirun ($tandem_slurm/site.env)" ;;
+    *) fail "TANDEM_LAUNCHER is '$TANDEM_LAUNCHER', known are pmix, pmi2 and mpirun ($tandem_slurm/site.env)" ;;
   esac
   launcher=$!
   # shellcheck disable=SC2064  # now
@@ -60,7 +60,7 @@ launch() {
   done
   trap - USR1 TERM
   # srun's own code may be that of a rank which it killed because another had failed: the first to end counts.
-  if [[ $TANDEM_LAUNCHER == pmix && $code != 0 ]]; then
+  if [[ $TANDEM_LAUNCHER != mpirun && $code != 0 ]]; then
     local first
     first=$(sed -n 's/^srun: error: .*task.*: Exited with exit code \([0-9]*\)$/\1/p' "$errors" | head -n 1)
     [[ -z $first ]] || code=$first
