@@ -44,6 +44,7 @@ class Hostfile(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        os.environ["OMP_WAIT_POLICY"] = "passive"  # the nodes share this machine's CPUs, with other tests too
         shutil.copytree(ROOT / "configs", SHARED / "configs")
         shutil.copy(EXAMPLE, SHARED / "hosts")
         (SHARED / "my.cfg").write_text((ROOT / "configs/tiny.cfg").read_text().replace("= tiny", "= configs/tiny").replace(

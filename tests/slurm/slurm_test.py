@@ -70,6 +70,7 @@ class Slurm(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        os.environ["OMP_WAIT_POLICY"] = "passive"  # the nodes share this machine's CPUs, with other tests too
         shutil.copytree(ROOT / "configs", SHARED / "configs")
         made = run(TANDEM, "init-model", "--preset", "tiny", "--out", "model")
         assert made.returncode == 0, made.stderr
