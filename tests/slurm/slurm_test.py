@@ -154,7 +154,7 @@ class Slurm(unittest.TestCase):
             run("scancel", "--batch", "--signal=USR1", job_id)  # as --signal=B:USR1@180 before the time limit
             wait_for(lambda: output_of(job_id).count("back into the queue") >= n, 60,
                      lambda: output_of(job_id))
-        self.assert_job(job_id, "COMPLETED 0:0", 120)
+        self.assert_job(job_id, "COMPLETED 0:0", 240)
         self.assertEqual(int(job(job_id)["Restarts"]), 2)
         self.assertEqual(output_of(job_id).count("resumed from"), 2)
         self.assertEqual(self.adapter("warned"), self.adapter("unbroken"))
