@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -28,6 +29,13 @@ std::int64_t swapped_in() {
 
 double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+// Time that the calling thread stood in the queue for a CPU; 0: the system does not say.
+double queued_s() {
+  std::ifstream in("/proc/thread-self/schedstat");  // time on a CPU, time in the queue, both in ns
+  double ran = 0.0, queued = 0.0;
+  return in >> ran >> queued ? 1e-9 * queued : 0.0;
 }
 
 // Mean over the CPUs; 0: the system does not say.
@@ -56,6 +64,7 @@ Strain strain_now() {
   rusage usage{};
   if (getrusage(RUSAGE_THREAD, &usage) == 0)
     strain.thread_cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  strain.thread_delay_s = queued_s();
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
     strain.major_faults = usage.ru_majflt;
     strain.involuntary = usage.ru_nivcsw;
@@ -68,12 +77,22 @@ Strain strain_now() {
   return strain;
 }
 
+double severity_since(const Strain& before) {
+  const Strain now = strain_now();
+  const double kept_s = now.thread_delay_s - before.thread_delay_s + now.throttled_s - before.throttled_s +
+                        0.01 * static_cast<double>(now.major_faults - before.major_faults);
+  return kept_s / std::max(1e-3, now.at_s - before.at_s);
+}
+
 std::string strain_since(const Strain& before) {
   const Strain now = strain_now();
   std::vector<std::string> seen;
   if (now.at_s > before.at_s)
     seen.push_back(decimals("the thread had a CPU %.0f %% of the time",
                             100.0 * (now.thread_cpu_s - before.thread_cpu_s) / (now.at_s - before.at_s)));
+  if (const double queued = now.thread_delay_s - before.thread_delay_s;
+      queued > 0.01 * (now.at_s - before.at_s))
+    seen.push_back(decimals("stood in the queue for one %.0f %%", 100.0 * queued / (now.at_s - before.at_s)));
   const auto count = [&](std::int64_t n, const char* what) {
     if (n > 0) seen.push_back(counted(n, what));
   };

@@ -9,6 +9,7 @@ namespace tandem {
 struct Strain {
   double at_s = 0.0;                  // now_s()
   double thread_cpu_s = 0.0;          // of the calling thread
+  double thread_delay_s = 0.0;        // that it was ready to run and had no CPU
   std::int64_t major_faults = 0;      // pages read from disk
   std::int64_t involuntary = 0;       // times that one of the threads lost its CPU to another
   std::int64_t swapped_in_pages = 0;  // of the machine
@@ -22,5 +23,9 @@ Strain strain_now();
 // What came since, for people: "the thread had a CPU 48 % of the time, 310 involuntary context switches, load
 // average 3.10 on 2 CPUs, 2300 MHz". What did not occur is left out.
 std::string strain_since(const Strain& before);
+
+// Share of the time that the system kept this thread from running, to compare ranks by: it was ready and had
+// no CPU, or its control group's CPU time was used up, or it waited for a page from disk (10 ms each).
+double severity_since(const Strain& before);
 
 }  // namespace tandem

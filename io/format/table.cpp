@@ -233,7 +233,7 @@ std::vector<Dataset> make_datasets() {
       {"slow", "step", kInt64, {kSlow}, "updates", "last update of the slow phase"},
       {"slow", "rank", kInt64, {kSlow}, "1", "where, -1 = on all ranks"},
       {"slow", "factor", kFloat64, {kSlow}, "1", "its time per useful operation by the median before"},
-      {"slow", "phase", kText, {kSlow}, "text", "gradient, all-reduce, step or evaluation"},
+      {"slow", "phase", kText, {kSlow}, "text", "gradient, all-reduce, step, evaluation or update"},
       {"slow", "host", kText, {kSlow}, "text", "of the rank"},
       {"slow", "seen", kText, {kSlow}, "text", "what the system counted meanwhile, in words"},
 

@@ -164,7 +164,7 @@ bool Loop::update(std::int64_t t) {
   trainer_.step(t, result, evaluated(t), due(t), slow_.any());
   const double end = now_s(), seconds = end - start;
   if (result.raised) name_slow_phases();
-  slow_.update(t, trainer_.times(), end);
+  slow_.update(t, trainer_.times(), {seconds, result.n_tokens}, end);
   summary_.seconds += seconds;
   summary_.tokens += result.n_tokens;
   summary_.targets += result.n_targets;
@@ -184,11 +184,10 @@ bool Loop::update(std::int64_t t) {
 }
 
 void Loop::name_slow_phases() {
-  for (const std::string& of_rank : comm_.all_gather_text(slow_.take()))
-    for (const SlowRow& row : SlowPhases::read(of_rank)) {
-      log_.warning(SlowPhases::line(row));
-      if (recorder_) recorder_->writer().append_slow(row);
-    }
+  for (const SlowRow& row : SlowPhases::read(comm_.all_gather_text(slow_.take()))) {
+    log_.warning(SlowPhases::line(row));
+    if (recorder_) recorder_->writer().append_slow(row);
+  }
 }
 
 std::string Loop::progress_text(std::int64_t t, const UpdateResult& result) const {

@@ -20,29 +20,38 @@ struct PhaseTimes {
   double step_s = 0.0;        // from the reduced sum to the new adapter
 };
 
+// The whole update, with waiting for others: equal on all ranks.
+struct UpdateTime {
+  double seconds = 0.0;
+  std::int64_t tokens = 0;  // of the global batch
+};
+
 class SlowPhases {
  public:
   SlowPhases(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
 
   // After update `step`, and after an evaluation that follows it. at_s: now_s().
-  void update(std::int64_t step, const PhaseTimes& times, double at_s);
+  void update(std::int64_t step, const PhaseTimes& times, const UpdateTime& whole, double at_s);
   void evaluation(std::int64_t step, const PhaseTimes& times, double at_s);
 
   // Whether there is something to say; and what, as text that travels to rank 0, which is then forgotten.
+  // With it goes how this rank has fared lately: a whole update that is slow may be so for one rank's sake.
   bool any() const { return !named_.empty(); }
   std::string take();
-  static std::vector<SlowRow> read(const std::string& taken);
+  // What all ranks took, in rank order.
+  static std::vector<SlowRow> read(const std::vector<std::string>& taken);
   // For the log.
   static std::string line(const SlowRow& row);
 
  private:
-  enum Phase { kGradient, kAllReduce, kStep, kEvaluation, kPhases };
+  enum Phase { kGradient, kAllReduce, kStep, kEvaluation, kUpdate, kPhases };
   void add(Phase phase, std::int64_t step, double seconds, double operations, double at_s);
 
   int rank_;
   std::string host_;
   std::array<PhaseWatch, kPhases> watches_;
   std::array<Strain, kPhases> begin_;  // of what is slow now
+  Strain lately_, before_;             // marks of the last seconds
   std::vector<SlowRow> named_;
 };
 

@@ -69,7 +69,7 @@ if mkdir "$group" 2>/dev/null && echo 33000 >"$group/cpu.cfs_quota_us" 2>/dev/nu
   start quota
   reach quota 500
   rank_1 quota >"$group/cgroup.procs"
-  named quota 'rank 1 on [^:]*: gradient .*CPU time ran out'
+  named quota 'rank 1 on .*CPU time ran out'
 else
   echo "quota: skipped: no control group can be made here"
 fi
@@ -81,5 +81,5 @@ for _ in 1 2 3; do
   taskset -c "$cpu" bash -c 'while :; do :; done' &
   busy+=($!)
 done
-named load 'rank 1 on [^:]*: gradient'
+named load 'rank 1 on '
 exit $failed

@@ -129,11 +129,12 @@ TEST(SlowPhases, TravelAsTextWithWhatWasSeen) {
     times.gradient_tokens = 200;
     times.all_reduce_s = t > 60 ? 0.9 : 0.1;
     times.step_s = 0.01;
-    rank.update(t, times, 2.0 * t);
-    first.update(t, times, 2.0 * t);
+    const UpdateTime whole{times.gradient_s + times.all_reduce_s, 400};
+    rank.update(t, times, whole, 2.0 * t);
+    first.update(t, times, whole, 2.0 * t);
     EXPECT_EQ(rank.any(), t >= 68) << t;
   }
-  const std::vector<SlowRow> named = SlowPhases::read(rank.take());
+  const std::vector<SlowRow> named = SlowPhases::read({rank.take()});
   ASSERT_EQ(named.size(), 1u) << "the all-reduce is rank 0's to tell";
   EXPECT_FALSE(rank.any());
   EXPECT_EQ(named[0].step, 68);
@@ -146,11 +147,15 @@ TEST(SlowPhases, TravelAsTextWithWhatWasSeen) {
                 "rank 1 on node07: gradient 5.0 times as slow as usual, seen at update 68: "),
             0u)
       << SlowPhases::line(named[0]);
-  const std::vector<SlowRow> of_all = SlowPhases::read(first.take());
-  ASSERT_EQ(of_all.size(), 2u);
+  // What all ranks are in names the rank that fared worst.
+  const std::vector<SlowRow> of_all = SlowPhases::read({first.take(), "1e9\tnode07\tmuch\n"});
+  ASSERT_EQ(of_all.size(), 3u);
   EXPECT_EQ(of_all[1].rank, -1);
   EXPECT_EQ(of_all[1].phase, "all-reduce");
-  EXPECT_TRUE(SlowPhases::read("").empty());
+  EXPECT_EQ(of_all[1].seen, "rank 1 on node07 fared worst: much");
+  EXPECT_EQ(of_all[2].phase, "update");
+  EXPECT_DOUBLE_EQ(of_all[2].factor, 7.0);
+  EXPECT_TRUE(SlowPhases::read({rank.take(), first.take()}).empty());
 }
 
 TEST(SlowPhases, EvaluationsAreJudgedApart) {
@@ -161,7 +166,7 @@ TEST(SlowPhases, EvaluationsAreJudgedApart) {
     times.evaluation_s = e > 30 ? 9.0 : 3.0;
     slow.evaluation(10 * e, times, 100.0 * e);
   }
-  const std::vector<SlowRow> named = SlowPhases::read(slow.take());
+  const std::vector<SlowRow> named = SlowPhases::read({slow.take()});
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].phase, "evaluation");
   EXPECT_EQ(named[0].step, 380);
