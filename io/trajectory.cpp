@@ -123,6 +123,14 @@ struct TrajectoryWriter::State {
     last_eval = last("eval", -1);
     last_audit = last("audit", 0);
     last_slow = last("slow", 0);
+    const auto peak = [&](const char* name) {
+      const auto node = root.group("memory");
+      std::vector<std::int64_t> dims;
+      const auto bytes = node ? node->ints(name, dims) : std::vector<std::int64_t>();
+      return bytes.empty() ? 0 : bytes.back();
+    };
+    host_peak = peak("host_bytes");
+    device_peak = peak("device_bytes");
     if (const auto node = root.group("provenance"))
       for (const std::string& name : node->attributes())
         known_provenance[name] = node->attribute_as_text(name);
@@ -157,6 +165,7 @@ struct TrajectoryWriter::State {
   std::vector<std::pair<std::int64_t, std::int64_t>> adapter_shapes;
   std::int64_t n_base_tensors = 0;
   std::int64_t last_update = 0, last_eval = -1, last_audit = 0, last_slow = 0;
+  std::int64_t host_peak = 0, device_peak = 0;  // of earlier processes too, where a run was continued
   std::vector<std::int64_t> sample_ids;  // one padded row
   std::vector<std::byte> image;
   Clock::time_point start = Clock::now(), last_publication = start;
@@ -370,7 +379,9 @@ void TrajectoryWriter::append_eval(const EvalRow& row) {
       .put(row.loss)
       .put(row.seconds)
       .put(std::span<const char>(row.adapter_digest));
-  s.memory->put(row.host_bytes).put(row.device_bytes);
+  s.host_peak = std::max(s.host_peak, row.host_bytes);
+  s.device_peak = std::max(s.device_peak, row.device_bytes);
+  s.memory->put(s.host_peak).put(s.device_peak);
   if (s.probe) s.probe->append(row.probe);
   if (s.norms) s.norms->put(row.norms.ba_norm).put(row.norms.update_norm);
 }

@@ -83,7 +83,7 @@ struct EvalRow {
   std::int64_t n_tokens = 0;
   double loss = 0.0, seconds = 0.0;
   std::string adapter_digest;                     // 64 characters
-  std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; go to /memory
+  std::int64_t host_bytes = 0, device_bytes = 0;  // peak so far, over ranks; the run's goes to /memory
   ProbeRow probe = {};                            // looked at where set_probe was called
   NormRow norms = {};                             // looked at where the header's records_norms is set
 };

@@ -239,6 +239,28 @@ TEST(Trajectory, RefusesRowsThatDoNotFit) {
   EXPECT_EQ(read_trajectory(folder / "t.h5").evals->rows, 1);
 }
 
+// A process that goes on with a run may need less memory than the one before.
+TEST(Trajectory, MemoryOfAContinuedRunIsThePeakOfAllItsProcesses) {
+  TempFolder folder;
+  {
+    TrajectoryWriter writer(folder / "first.h5", header(), 10.0);
+    fill(writer, 2);
+    writer.publish();
+  }
+  TrajectoryWriter writer(folder / "t.h5", header(), 10.0, folder / "first.h5");
+  writer.set_adapter(kNames, kShapes);
+  EvalRow row = eval_row(3);
+  row.host_bytes = 1000;
+  row.device_bytes = 7;
+  append_update(writer, 3);
+  writer.append_eval(row);
+  writer.publish();
+  const Trajectory t = read_trajectory(folder / "t.h5");
+  ASSERT_TRUE(t.memory.has_value());
+  EXPECT_EQ(t.memory->host_bytes.back(), eval_row(0).host_bytes);
+  EXPECT_EQ(t.memory->device_bytes.back(), 7);
+}
+
 TEST(Trajectory, PublishesByTimeButNotMoreThanATwentiethOfIt) {
   TempFolder folder;
   TrajectoryWriter writer(folder / "t.h5", header(), 3600.0);
