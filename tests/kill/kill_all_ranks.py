@@ -5,8 +5,6 @@ publication: an evaluation is said in run.log only after the file that holds it 
 Exit status 77: the test cannot run here (ctest shows it as skipped, with the reason).
 """
 import argparse
-import json
-import os
 import pathlib
 import random
 import re
@@ -17,24 +15,9 @@ import sys
 import tempfile
 import time
 
-try:
-    import h5py
-except ImportError:
-    print("skipped: this Python has no h5py")
-    sys.exit(77)
+from killing import h5py, ranks_of, require_opens, send, write_rows
 
 COLUMNS = ["step", "loss", "grad_norm", "checksum", "adapter_checksum", "sample_ids"]
-
-
-def write_rows(path, n, seed):
-    draw = random.Random(seed)
-    with open(path, "w") as out:
-        for _ in range(n):
-            length = draw.randint(8, 40)
-            start = draw.randrange(256)
-            ids = [(start + 3 * p) % 256 for p in range(length)]
-            targets = [int(p >= length // 2) for p in range(length)]
-            out.write(json.dumps({"ids": ids, "targets": targets}) + "\n")
 
 
 def start(args, folder, run):
@@ -43,21 +26,6 @@ def start(args, folder, run):
                "--eval.every", "7", "--batch.global", "8", "--lora.rank", "4", "--output.flush_s", "0.05", "--threads", "1"]
     return subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                             start_new_session=True)
-
-
-def ranks_of(run):
-    """Process ids of the ranks that write to this run folder."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"/tandem") and str(run).encode() in words:
-            found.append(int(entry.name))
-    return found
 
 
 def wait_for_update(job, run, instant):
@@ -88,8 +56,7 @@ def rows_of(path):
 
 
 def check(path, whole, log):
-    dump = subprocess.run(["h5dump", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert dump.returncode == 0 and not dump.stderr, f"h5dump: {dump.stderr}"
+    require_opens(path)
     updates, evaluations, complete = rows_of(path)
     n = len(updates["step"])
     for name in COLUMNS:
@@ -132,11 +99,8 @@ def main():
             # loaded the machine is, the instants lie all over the run.
             instant = draw.random() * 0.9 * args.updates
             wait_for_update(job, run, instant)
-            for pid in ranks_of(run):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            for pid in ranks_of(run).values():
+                send(pid, signal.SIGKILL)
             code = job.wait(timeout=60)
             log = (run / "run.log").read_text()
             n, complete = check(run / "native.h5", whole, log)
