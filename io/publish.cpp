@@ -137,13 +137,33 @@ void FilePublisher::write(const void* data, std::size_t bytes) {
   }
 }
 
-void FilePublisher::publish() {
+void FilePublisher::finish_writing() {
   if (file_ < 0) throw Error(ErrorKind::kInternal, cat(path_.string(), ": published twice"));
   if (fsync(file_) != 0) fail("fsync");
   if (close(std::exchange(file_, -1)) != 0) fail("close");
+}
+
+void FilePublisher::publish() {
+  finish_writing();
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename into place");
   temporary_.clear();
   sync_folder(path_.parent_path());
+}
+
+bool FilePublisher::publish_new() {
+  finish_writing();
+  if (link(temporary_.c_str(), path_.c_str()) == 0) {
+    unlink(std::exchange(temporary_, {}).c_str());
+  } else if (errno == EEXIST) {
+    return false;
+  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) {
+    temporary_.clear();  // a file system without hard links
+  } else {
+    if (errno == EEXIST) return false;
+    fail("give it its name");
+  }
+  sync_folder(path_.parent_path());
+  return true;
 }
 
 void publish_file(const fs::path& path, std::span<const std::byte> bytes) {

@@ -39,6 +39,9 @@ class FilePublisher {
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   void publish();
+  // Where nothing has that name yet, whoever else tries at the same time; false, and nothing done, where
+  // something has.
+  bool publish_new();
   const std::filesystem::path& path() const { return path_; }
   // For a library that opens files itself: it may write here, in place, and must have closed it before
   // publish().
@@ -46,6 +49,7 @@ class FilePublisher {
 
  private:
   [[noreturn]] void fail(const char* step);
+  void finish_writing();
 
   std::filesystem::path path_, temporary_;
   int file_ = -1;

@@ -215,6 +215,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     if (comm.rank() != 0) return;
     lock = std::make_unique<RunFolderLock>(folder, config.run.overwrite || resumes);
     beginning = find_beginning(folder, config);
+    if (!lock->note().empty()) log.line(lock->note());
     for (const std::string& warning : beginning.warnings) log.warning(warning);
     for (const std::string& line : beginning.lines) log.line(line);
     if (beginning.kind == Beginning::Kind::kFinished)

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "io/publish.hpp"
 #include "src/base/error.hpp"
@@ -22,14 +23,14 @@ namespace {
 namespace fs = std::filesystem;
 
 // Everything that a run writes.
-constexpr std::array<std::string_view, 9> kNames = {"native.h5",        "mirror.h5",     "native.snapshots",
-                                                    "mirror.snapshots", "adapter",       "checkpoints",
-                                                    "spec.txt",         "execution.txt", "run.log"};
+constexpr std::array<std::string_view, 10> kNames = {
+    "native.h5",   "mirror.h5", "native.snapshots", "mirror.snapshots", "adapter",
+    "checkpoints", "spec.txt",  "execution.txt",    "run.log",          "run.lock"};
 
-bool is_ours(const fs::path& entry) {
+bool is_ours(const fs::path& entry, bool temporary_only = false) {
   const std::string name = entry.filename().string();
   for (const std::string_view ours : kNames)
-    if (name == ours || is_temporary_of(name, ours)) return true;
+    if ((name == ours && !temporary_only) || is_temporary_of(name, ours)) return true;
   return false;
 }
 
@@ -49,14 +50,15 @@ void require_writable(const fs::path& folder) {
     fail(folder, cat("cannot be written: ", existing.string(), ": ", std::strerror(errno)));
 }
 
-// The folder exists. `our_log`: run.log is the caller's own.
-void check_content(const RunFolder& folder, bool may_hold_run, bool our_log) {
+// The folder exists. `our_log`: run.log is the caller's own; `our_lock`: so is run.lock.
+void check_content(const RunFolder& folder, bool may_hold_run, bool our_log, bool our_lock) {
   std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   bool any = false, run = false;
   for (const fs::directory_entry& entry : entries) {
-    if (our_log && entry.path().filename() == folder.log().filename()) continue;
+    if (our_log && entry.path() == folder.log()) continue;
+    if (our_lock && entry.path() == folder.lock()) continue;
     any = true;
     run = run || is_ours(entry.path());
   }
@@ -75,7 +77,7 @@ void check_run_folder(const RunFolder& folder, bool may_hold_run) {
   const fs::file_status status = fs::status(folder.path, error);
   if (fs::exists(status)) {
     if (!fs::is_directory(status)) fail(folder.path, "is a file, not a folder");
-    check_content(folder, may_hold_run, false);
+    check_content(folder, may_hold_run, false, false);
   }
   require_writable(folder.path);
 }
@@ -97,11 +99,17 @@ RunFolderLock::RunFolderLock(const RunFolder& folder, bool may_hold_run) {
   const bool log_existed = fs::exists(folder.log(), error);
   file_ = open(folder.log().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file_ < 0) fail(folder.log(), cat("cannot be opened: ", std::strerror(errno)));
-  // A file system without locks (ENOLCK, ENOSYS, EOPNOTSUPP) has none to offer: the check remains.
-  const bool taken = flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  // A file system without locks (ENOLCK, ENOSYS, EOPNOTSUPP) has none to offer.
+  const bool locked = flock(file_, LOCK_EX | LOCK_NB) == 0;
+  const bool taken = !locked && errno == EWOULDBLOCK;
   try {
-    if (taken) fail(folder.path, "another run is going on there; choose another folder");
-    check_content(folder, may_hold_run, !log_existed);
+    if (taken) {
+      const std::string holder = lock_holder(folder.lock());
+      fail(folder.path, cat("another run is going on there", holder.empty() ? "" : cat(" (", holder, ")"),
+                            "; choose another folder, or end it first"));
+    }
+    named_ = std::make_unique<RunLock>(folder.lock(), locked);
+    check_content(folder, may_hold_run, !log_existed, named_->taken_over().empty());
   } catch (...) {
     if (!taken && !log_existed) fs::remove(folder.log(), error);
     close(file_);
@@ -111,12 +119,21 @@ RunFolderLock::RunFolderLock(const RunFolder& folder, bool may_hold_run) {
 
 RunFolderLock::~RunFolderLock() { close(file_); }
 
+void remove_temporaries(const RunFolder& folder) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path, error))
+    if (is_ours(entry.path(), true)) left.push_back(entry.path());
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
 void prepare_run_folder(const RunFolder& folder, const RunFolderLock&, bool keep_log) {
   std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   for (const fs::directory_entry& entry : entries) {
     if (!is_ours(entry.path())) continue;
+    if (entry.path() == folder.lock()) continue;
     if (entry.path() != folder.log())
       fs::remove_all(entry.path(), error);
     else if (!keep_log)

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <string>
 
 #include "src/spec/run_spec.hpp"
+#include "src/train/run_lock.hpp"
 
 namespace tandem {
 
@@ -16,6 +19,7 @@ struct RunFolder {
   std::filesystem::path execution() const { return path / "execution.txt"; }
   std::filesystem::path log() const { return path / "run.log"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+  std::filesystem::path lock() const { return path / "run.lock"; }
 };
 
 // Throws kInput where the folder cannot take a run: it is a file, or holds something and `may_hold_run` (to
@@ -26,8 +30,10 @@ void check_run_folder(const RunFolder& folder, bool may_hold_run);
 // Throws kUsage where an input lies among the files that the run would replace there.
 void check_inputs_apart(const RunFolder& folder, const RunSpec& spec);
 
-// The right to write into a run folder, until it is destroyed; a killed process loses it too. Two jobs
-// started at the same time both pass check_run_folder: without it they would mix their files.
+// The right to write into a run folder, until it is destroyed. Two jobs started at the same time both pass
+// check_run_folder: without it they would mix their files. It is the file system's lock on run.log, which a
+// killed process loses, and run.lock (run_lock.hpp), for file systems that have no locks or keep them to one
+// machine.
 class RunFolderLock {
  public:
   // Makes the folder. Throws kInput where that fails, where another run is going on in it, and where
@@ -37,9 +43,16 @@ class RunFolderLock {
   RunFolderLock(const RunFolderLock&) = delete;
   RunFolderLock& operator=(const RunFolderLock&) = delete;
 
+  // What to say of how it was got; empty: nothing.
+  const std::string& note() const { return named_->taken_over(); }
+
  private:
   int file_ = -1;
+  std::unique_ptr<RunLock> named_;
 };
+
+// What killed processes left there under temporary names, on whatever host. For the holder of the lock.
+void remove_temporaries(const RunFolder& folder);
 
 // Removes the files of an earlier run, and only those; run.log, which is the lock, is emptied unless it is to
 // be kept.
