@@ -226,6 +226,10 @@ void prune_checkpoints(const fs::path& checkpoints, std::int64_t keep) {
   }
   for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i)
     if (all[i] != best) remove_checkpoint(all[i]);
+  remove_broken_saves(checkpoints);
+}
+
+void remove_broken_saves(const fs::path& checkpoints) {
   std::error_code error;
   std::vector<fs::path> broken;
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {

@@ -84,4 +84,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& chec
 // evaluated), and what broken saves left. For the one process that writes there.
 void prune_checkpoints(const std::filesystem::path& checkpoints, std::int64_t keep);
 
+// Deletes what broken saves and removals of any process left there. For the one process that writes there.
+void remove_broken_saves(const std::filesystem::path& checkpoints);
+
 }  // namespace tandem

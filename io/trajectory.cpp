@@ -166,7 +166,7 @@ struct TrajectoryWriter::State {
   std::int64_t n_base_tensors = 0;
   std::int64_t last_update = 0, last_eval = -1, last_audit = 0, last_slow = 0;
   std::int64_t host_peak = 0, device_peak = 0;  // of earlier processes too, where a run was continued
-  std::vector<std::int64_t> sample_ids;  // one padded row
+  std::vector<std::int64_t> sample_ids;         // one padded row
   std::vector<std::byte> image;
   Clock::time_point start = Clock::now(), last_publication = start;
   double seconds_publishing = 0.0, last_publication_s = 0.0;

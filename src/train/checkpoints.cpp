@@ -280,6 +280,8 @@ void go_back_to(const RunFolder& folder, const fs::path& checkpoint, std::int64_
   }
   for (const fs::path& path : list_checkpoints(folder.checkpoints()))
     if (number_in_name(path.filename().string()) > update) remove_tree(path);
+  remove_broken_saves(folder.checkpoints());
+  remove_temporaries(folder);
 }
 
 }  // namespace tandem

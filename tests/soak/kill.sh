@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Kills one rank of N runs (default 200), drawn at random, at random instants, resumes each on 1 to 3 ranks and holds it to the unbroken run; then kills a
-# run at every system call of a checkpoint's saving (R41). Prints where the kills fell. What failed is printed as arguments that draw it again:
-# tests/kill/kill_one_rank.py. About 5 s a kill; needs h5dump, h5py and strace.
+# run before each call of a checkpoint's saving that changes files (R41). Prints where the kills fell. What failed is printed as arguments that draw it again:
+# tests/kill/kill_one_rank.py. About 5 s a kill; needs h5dump and h5py.
 #
 #   tests/soak/kill.sh [N [SEED]]
 set -euo pipefail
@@ -17,4 +17,4 @@ for ((first = 0; first < kills; first += chunk)); do
     --kills $((kills - first < chunk ? kills - first : chunk)) --records "$records" | grep '^seed'
 done
 "$python" "$root/tests/kill/kill_one_rank.py" --table "$records"
-"$python" "$root/tests/kill/kill_each_call.py" --tandem "$tandem"
+"$python" "$root/tests/kill/kill_each_call.py" --tandem "$tandem" --library "$root/build/release/tests/kill/libkill_at_call.so"
