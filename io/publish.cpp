@@ -22,9 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_io(const fs::path& path, const char* step, int error) {
+[[noreturn]] void fail_io(const fs::path& path, const char* step, int error, std::size_t unwritten = 0) {
+  const bool no_room = error == ENOSPC || error == EDQUOT;
   throw Error(ErrorKind::kInput,
-              cat(path.string(), ": ", step, ": ", std::strerror(error), " (errno ", error, ")"));
+              cat(path.string(), ": ", step, ": ", std::strerror(error), " (errno ", error, ")",
+                  no_room && unwritten > 0 ? cat(", ", unwritten, " bytes did not fit") : ""));
 }
 
 // fsync of a folder makes the names in it durable; some network file systems do not offer it and say EINVAL.
@@ -116,12 +118,12 @@ FilePublisher::~FilePublisher() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-void FilePublisher::fail(const char* step) {
+void FilePublisher::fail(const char* step, std::size_t unwritten) {
   const int error = errno;
   if (file_ >= 0) close(std::exchange(file_, -1));
   if (!temporary_.empty()) unlink(temporary_.c_str());
   temporary_.clear();
-  fail_io(path_, step, error);
+  fail_io(path_, step, error, unwritten);
 }
 
 void FilePublisher::write(const void* data, std::size_t bytes) {
@@ -131,7 +133,7 @@ void FilePublisher::write(const void* data, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t written = ::write(file_, next, bytes);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("write");
+    if (written < 0) fail("write", bytes);
     next += written;
     bytes -= static_cast<std::size_t>(written);
   }

@@ -48,7 +48,7 @@ class FilePublisher {
   const std::filesystem::path& temporary() const { return temporary_; }
 
  private:
-  [[noreturn]] void fail(const char* step);
+  [[noreturn]] void fail(const char* step, std::size_t unwritten = 0);
   void finish_writing();
 
   std::filesystem::path path_, temporary_;

@@ -13,6 +13,7 @@
 #include "src/base/error.hpp"
 #include "src/base/paths.hpp"
 #include "src/base/text.hpp"
+#include "src/train/format_numbers.hpp"
 #include "src/train/recorder.hpp"
 
 namespace tandem {
@@ -108,6 +109,17 @@ std::vector<TensorSpec> moment_specs(const LoraLayout& lora) {
     for (const LoraTensor& tensor : lora.tensors())
       specs.push_back({part + tensor.name, DType::kF32, {tensor.rows, tensor.cols}});
   return specs;
+}
+
+// Said before anything is written; where a quota or another writer takes the room meanwhile, the write says
+// it.
+void require_room(const fs::path& folder, std::uintmax_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || space.available >= bytes) return;
+  const auto mib = [](std::uintmax_t n) { return formatted("%.1f MiB", static_cast<double>(n) / 0x1p20); };
+  fail(folder, cat("no room for a checkpoint: ", mib(bytes), " are needed, ", mib(space.available), " free, ",
+                   mib(bytes - space.available), " missing; make room and go on with --resume auto"));
 }
 
 void link_in_place(const fs::path& file, const fs::path& name) {
@@ -233,6 +245,8 @@ void write_checkpoint(const RunFolder& folder, const Config& config, CheckpointS
     if (!finite(flat))
       throw Error(ErrorKind::kInternal, cat("update ", state.update,
                                             ": adapter or moments are not finite: no checkpoint is written"));
+  constexpr std::uintmax_t kSmallFiles = 1 << 17;  // headers, checkpoint.json, folders
+  require_room(folder.path, 3 * trainer.adapter().size_bytes() + mirror.size() + kSmallFiles);
   CheckpointWriter writer(folder.checkpoints(), state.update);
   const fs::path& staging = writer.staging();
   std::error_code error;

@@ -116,12 +116,14 @@ void Loop::save() {
   state.update_norms.assign(norms.begin(), norms.end());
   std::vector<std::uint8_t> mirror;
   if (auditor_) mirror = auditor_->save(state);
+  save_failed_ = true;
   agree(comm_, [&] {
     if (!recorder_) return;
     state.checksums = state_checksums(trainer_);
     recorder_->publish();
     write_checkpoint(recorder_->folder(), config_, std::move(state), trainer_, mirror);
   });
+  save_failed_ = false;
   saved_ = {at_.update, at_.evaluated};
   saved_s_ = now_s();
   log_.line(
@@ -131,7 +133,7 @@ void Loop::save() {
 void Loop::end_early(const AgreedError& error) {
   const bool stopped = error.kind() == ErrorKind::kStopped;
   const std::string where = cat(config_.run.out, "/checkpoints/", at_.update);
-  if (sound_) {
+  if (sound_ && !save_failed_) {
     try {
       save();
     } catch (const AgreedError& of_save) {

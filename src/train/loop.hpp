@@ -62,6 +62,7 @@ class Loop {
   std::optional<std::pair<std::int64_t, bool>> saved_;  // of the last checkpoint
   double saved_s_;                                      // when that was
   bool sound_ = true;                                   // adapter and moments are those after at_.update
+  bool save_failed_ = false;                            // and would fail again
 };
 
 }  // namespace tandem

@@ -9,12 +9,14 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "io/publish.hpp"
 #include "src/base/clock.hpp"
@@ -42,14 +44,15 @@ std::string first_line(const fs::path& file) {
 }
 
 // The kernel's ticks between boot and the process's start: tells it from a later one of the same number.
-// Empty where there is none such.
+// Empty where there is none such, or one that has ended and is only not yet waited for.
 std::string start_of(pid_t pid) {
   const std::string stat = content_of(cat("/proc/", pid, "/stat"));
-  // The name, in brackets, may hold anything; the start is the 20th field behind it.
+  // The name, in brackets, may hold anything. Behind it come the state and, as the 20th, the start.
   std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
-  std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;
-  return fields ? field : "";
+  std::string state, field;
+  fields >> state;
+  for (int i = 1; i < 20; ++i) fields >> field;
+  return fields && state != "Z" && state != "X" ? field : "";
 }
 
 std::string variable(const char* name, const char* otherwise) {
@@ -153,13 +156,19 @@ bool holder_is_gone(const LockText& holder, const LockText& own, bool own_file_s
 RunLock::RunLock(fs::path file, bool flock) : file_(std::move(file)) {
   const LockText own = own_lock_text(flock);
   text_ = written(own);
-  for (int attempt = 0; attempt < 10; ++attempt) {
+  constexpr int kAttempts = 20;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (made(file_, text_)) return;
     const std::string there = content_of(file_);
     std::error_code error;
     if (!fs::exists(file_, error)) continue;  // it ended just now
     const LockText holder = parsed(there);
     if (!holder_is_gone(holder, own, is_own_file_system(file_.parent_path()))) {
+      // Killed processes lose the flock a moment before they are gone.
+      if (flock && value_of(holder, "flock") == "true" && attempt < kAttempts - 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        continue;
+      }
       const bool here = value_of(holder, "host") == value_of(own, "host");
       fail(file_, cat("another run is going on there (", holder_text(holder), "); choose another folder, or ",
                       here ? "end it first" : "delete this file if that process is gone"));

@@ -96,7 +96,7 @@ def require_files_whole(tandem, run):
 
 def may_differ(path):
     """Times, places and how it was run."""
-    return path.startswith(("/provenance@", "/execution/", "/memory/")) or path.endswith("/seconds") or path == "/@written_at"
+    return path.startswith(("/provenance@", "/execution/", "/memory/", "/slow/")) or path.endswith("/seconds") or path == "/@written_at"
 
 
 def content(path):

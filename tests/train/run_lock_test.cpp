@@ -33,14 +33,15 @@ std::string refusal(const fs::path& file, bool flock) {
   return "";
 }
 
-// The lock text of a process of this host that has ended.
-LockText of_a_dead_process(const fs::path& file) {
+// The lock text of a process of this host that has ended; of one that nobody has waited for yet.
+LockText of_a_dead_process(const fs::path& file, bool waited_for = true) {
   const pid_t child = fork();
   if (child == 0) {
     support::write_text(file, text_of(own_lock_text(false)));
     _exit(0);
   }
-  waitpid(child, nullptr, 0);
+  siginfo_t ignored;
+  waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | (waited_for ? 0 : WNOWAIT));
   LockText text = own_lock_text(false);
   text["pid"] = cat(child);
   return text;
@@ -69,6 +70,9 @@ TEST(RunLock, OfADeadProcessOfThisHostIsTakenOverWithALineThatSaysSo) {
     EXPECT_SAYS(lock.taken_over(), cat("run.lock taken over from process ", dead.at("pid"), " on "));
     EXPECT_SAYS(support::read_text(file), cat("pid = ", getpid(), "\n"));
   }
+  const LockText unwaited = of_a_dead_process(file, false);
+  EXPECT_SAYS(RunLock(file, false).taken_over(), unwaited.at("pid"));
+  waitpid(std::stoi(unwaited.at("pid")), nullptr, 0);
   // Its number has gone to another process since.
   LockText reused = own_lock_text(false);
   reused["start"] = "1";

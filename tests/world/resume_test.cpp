@@ -1,124 +1,21 @@
 // A resumed run is the same run: from every checkpoint of a run with the mirror beside it, on 1, 2 or 3
 // ranks, `tandem train --resume` leaves the bits of the unbroken one in every file.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <functional>
-#include <set>
-#include <thread>
 
 #include "io/checkpoint.hpp"
 #include "io/trajectory_reader.hpp"
-#include "src/base/error.hpp"
-#include "src/base/random.hpp"
-#include "src/base/text.hpp"
-#include "tests/support/temp_folder.hpp"
-#include "tests/support/tiny_model.hpp"
-#include "tests/world/hdf5_differences.hpp"
+#include "tests/world/runs.hpp"
 
 namespace tandem::world_test {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Epochs of 4 updates, the last of 2 samples; warm-up of 3; evaluations at 3, 6, 9 and 10.
-constexpr std::int64_t kSamples = 20, kGlobal = 6, kUpdates = 10;
-
-struct Ended {
-  int code = 0;
-  std::string text;  // stdout and stderr
-};
-
-class Resume : public testing::Test {
- protected:
-  void SetUp() override {
-    model_ = support::make_tiny_model(folder_, "qwen3");
-    write_rows(folder_ / "train.jsonl", kSamples, 1);
-    write_rows(folder_ / "held_out.jsonl", 6, 2);
-  }
-
-  static void write_rows(const fs::path& file, std::int64_t n, std::uint64_t seed) {
-    const RandomStream random(seed, "rows");
-    std::uint64_t at = 0;
-    std::string rows;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint64_t length = 4 + random.draw(at++) % 30;
-      std::string ids, targets;
-      for (std::uint64_t p = 0; p < length; ++p) {
-        ids += cat(p ? "," : "", random.draw(at++) % support::kTinyVocab);
-        targets += cat(p ? "," : "", p > length / 2 ? 1 : 0);
-      }
-      rows += cat("{\"ids\":[", ids, "],\"targets\":[", targets, "]}\n");
-    }
-    support::write_text(file, rows);
-  }
-
-  std::string command(int ranks, const fs::path& out, const std::string& options) const {
-    const std::string defaults = options.find("--train.updates") == options.npos
-                                     ? cat(" --train.updates ", kUpdates, " --eval.every 3")
-                                     : "";
-    return cat(TANDEM_MPIRUN, " ", ranks, " ", TANDEM_PROGRAM, " train --model ", model_.string(),
-               " --data.train ", (folder_ / "train.jsonl").string(), " --data.held_out ",
-               (folder_ / "held_out.jsonl").string(), " --run.out ", out.string(),
-               " --lora.rank 4 --lora.alpha 8 --lora.dropout 0.2 --optim.lr 0.01",
-               " --optim.warmup 3 --optim.weight_decay 0.1 --batch.global ", kGlobal, " --batch.micro 2",
-               defaults, " --observe.every 2 --threads 1 ", options);
-  }
-
-  Ended train(int ranks, const fs::path& out, const std::string& options,
-              const std::string& before = "") const {
-    const fs::path log = folder_ / "log";
-    const int status =
-        std::system(cat(before, command(ranks, out, options), " > ", log.string(), " 2>&1").c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), support::read_text(log)};
-  }
-
-  // What the two runs left that is not the same, times and places apart.
-  static std::vector<std::string> differences(const fs::path& a, const fs::path& b) {
-    const auto may_differ = [](const std::string& path) {
-      return path.starts_with("/provenance@") || path.starts_with("/execution/") ||
-             path.starts_with("/memory/") || path.starts_with("/slow/") || path.ends_with("/seconds") ||
-             path == "/@written_at";
-    };
-    std::vector<std::string> all;
-    const auto files_of = [](const fs::path& run) {
-      std::set<std::string> files;
-      for (const auto& entry : fs::recursive_directory_iterator(run)) {
-        const std::string name = entry.path().lexically_relative(run).string();
-        if (entry.is_regular_file() && !name.starts_with("checkpoints/") && name != "run.log" &&
-            name != "execution.txt")
-          files.insert(name);
-      }
-      return files;
-    };
-    const std::set<std::string> files = files_of(a);
-    const std::set<std::string> others = files_of(b);
-    for (const std::string& name : others)
-      if (!files.contains(name)) all.push_back(cat(name, " is in the second alone"));
-    for (const std::string& name : files) {
-      if (!others.contains(name)) {
-        all.push_back(cat(name, " is in the first alone"));
-        continue;
-      }
-      if (name.ends_with(".h5")) {
-        for (const std::string& line : compare_hdf5(a / name, b / name, may_differ).differences)
-          all.push_back(cat(name, ": ", line));
-      } else if (support::read_text(a / name) != support::read_text(b / name)) {
-        all.push_back(cat(name, " differs"));
-      }
-    }
-    return all;
-  }
-
-  support::TempFolder folder_;
-  fs::path model_;
-};
+class Resume : public Runs {};
 
 constexpr const char* kMirrored =
     " --mirror.mode both --mirror.every 2 --snapshot.every 3 --checkpoint.every 1 --checkpoint.keep 100";
 
+// R38, R39, R51: within an epoch and at its edge, within the warm-up and after it; rows of the trajectory
+// once each.
 TEST_F(Resume, FromEveryCheckpointOnOtherRanksLeavesTheBitsOfTheUnbrokenRun) {
   const fs::path whole = folder_ / "whole";
   const Ended first = train(2, whole, kMirrored);
@@ -175,6 +72,9 @@ TEST_F(Resume, AnotherSpecOrTrajectoryIsRefusedByNamingWhatDiffers) {
   EXPECT_NE(rate.text.find("optim.lr_min = 0.0 there, 0.003 here; seed.adapter = 0 there, 4 here"),
             std::string::npos)
       << rate.text;
+  const Ended longer = train(1, out, "--resume auto --train.updates 20 --eval.every 3");
+  EXPECT_EQ(longer.code, 3);
+  EXPECT_NE(longer.text.find("train.updates = 10 there, 20 here"), std::string::npos) << longer.text;
   const Ended micro = train(1, out, "--resume auto --snapshot.every 0 --snapshot.every 1");
   EXPECT_EQ(micro.code, 2) << "given twice";
   const Ended observed = train(1, out, "--resume auto --snapshot.every 5");
