@@ -300,8 +300,8 @@ def main():
     parser.add_argument("--mpirun")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--updates", type=int, default=40)
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=30)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--records", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path)
@@ -321,7 +321,7 @@ def main():
         write_rows(folder / "held_out.jsonl", 10, 2)
         whole = watched(args, folder)
         numbers = range(args.first, args.first + args.kills)
-        # Two at a time: most of the time of each is the launcher's, between a rank's death and the end of the others.
+        # Some at a time: most of the time of each is the launcher's, between a rank's death and the end of the others.
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             jobs = {pool.submit(one_kill, args, folder, whole, number): number for number in numbers}
             for job in concurrent.futures.as_completed(jobs):

@@ -192,7 +192,7 @@ TEST_F(Disturbed, AFolderThatVanishesEndsAllRanksAndIsNotMadeAnew) {
 TEST_F(Disturbed, LocksOfFilesAndReadersChangeNothing) {
   const fs::path whole = folder_ / "whole";
   const std::string options =
-      "--train.updates 200 --eval.every 50 --checkpoint.every 50 --mirror.mode both --mirror.every 40 "
+      "--train.updates 100 --eval.every 50 --checkpoint.every 50 --mirror.mode both --mirror.every 40 "
       "--output.flush_s 0.02 ";
   ASSERT_EQ(train(2, whole, options).code, 0);
   const std::string read =
