@@ -7,11 +7,13 @@
 
 namespace tandem {
 
-void print_error(const std::string& text) {
+std::string error_line(const std::string& text) {
   const LaunchRank rank = launch_rank();
   const std::string who =
       rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ") : "tandem: ";
-  std::cerr << who + printable_line(text) + "\n" << std::flush;
+  return who + printable_line(text);
 }
+
+void print_error(const std::string& text) { std::cerr << error_line(text) + "\n" << std::flush; }
 
 }  // namespace tandem

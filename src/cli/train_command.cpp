@@ -3,10 +3,12 @@
 #include <mpi.h>
 
 #include <exception>
+#include <filesystem>
 #include <iomanip>
 #include <ios>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -20,19 +22,20 @@
 #include "src/cli/stop_signal.hpp"
 #include "src/cli/version.hpp"
 #include "src/train/run.hpp"
+#include "src/train/run_log.hpp"
 
 namespace tandem {
 
 namespace {
 
-void print_summary(const Config& config, const RunSummary& summary) {
-  std::cout << "trained " << counted(summary.updates, "update") << " on "
-            << counted(summary.n_train, "sample") << ": " << config.run.out << "/native.h5, "
-            << config.run.out << "/adapter\n";
+std::string summary_text(const Config& config, const RunSummary& summary) {
+  std::ostringstream text;
+  text << "trained " << counted(summary.updates, "update") << " on " << counted(summary.n_train, "sample")
+       << ": " << config.run.out << "/native.h5, " << config.run.out << "/adapter";
   if (summary.loss_before && summary.loss_after)
-    std::cout << "held-out loss " << std::fixed << std::setprecision(6) << *summary.loss_before << " before, "
-              << *summary.loss_after << " after\n";
-  std::cout << std::flush;
+    text << "\nheld-out loss " << std::fixed << std::setprecision(6) << *summary.loss_before << " before, "
+         << *summary.loss_after << " after";
+  return text.str();
 }
 
 // As a shell takes it.
@@ -45,7 +48,9 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-int run(Config config, Communicator& comm, const std::vector<std::string>& words) {
+// run_log: set once the run has one.
+int run(Config config, Communicator& comm, const std::vector<std::string>& words,
+        std::filesystem::path& run_log) {
   const Version v = version();
   config.execution.build = build_text(v);
   config.execution.instruction_set = v.instruction_set;
@@ -54,11 +59,18 @@ int run(Config config, Communicator& comm, const std::vector<std::string>& words
       {"compiler", v.compiler}, {"build", build_text(v)},
       {"onednn", v.onednn},     {"hdf5", v.hdf5},
       {"mpi", v.mpi},           {"instruction_set", v.instruction_set}};
-  const RunControl control{.stop = stop_signal_came, .command = resuming_command(words, comm.size())};
+  const RunControl control{
+      .stop = stop_signal_came,
+      .command = resuming_command(words, comm.size()),
+      .log_opened = [&](const std::filesystem::path& file) { run_log = std::filesystem::absolute(file); }};
   const RunSummary summary = run_training(config, comm, facts, control);
   if (summary.was_finished) return 0;
   try {
-    if (comm.rank() == 0) print_summary(config, summary);
+    if (comm.rank() == 0) {
+      const std::string text = summary_text(config, summary);
+      append_line(run_log, text);
+      std::cout << text << "\n" << std::flush;
+    }
   } catch (const std::ios_base::failure&) {
     throw Error(ErrorKind::kInput, "standard output: cannot be written; the run is complete");
   }
@@ -88,6 +100,11 @@ int train_command(const std::function<Config()>& read_config, const std::vector<
   keep_freed_memory();
   start_mpi();
   int code = 0, size = 1;
+  std::filesystem::path run_log;
+  const auto say = [&](const std::string& text) {
+    print_error(text);
+    if (!run_log.empty()) append_line(run_log, error_line(text));
+  };
   try {
     int rank = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -95,21 +112,21 @@ int train_command(const std::function<Config()>& read_config, const std::vector<
     check_launcher(size);
     try {
       MpiCommunicator comm(MPI_COMM_WORLD);
-      code = run(agree(comm, read_config), comm, words);
+      code = run(agree(comm, read_config), comm, words, run_log);
     } catch (const AgreedError& error) {
-      if (error.rank() == rank) print_error(error.what());
+      if (error.rank() == rank) say(error.what());
       code = error.exit_code();
     }
     MPI_Finalize();
     return code;
   } catch (const Error& error) {
-    print_error(error.what());
+    say(error.what());
     code = error.exit_code();
   } catch (const std::bad_alloc&) {
-    print_error("out of memory");
+    say("out of memory");
     code = static_cast<int>(ErrorKind::kDevice);
   } catch (const std::exception& error) {
-    print_error(cat("internal error: ", error.what()));
+    say(cat("internal error: ", error.what()));
     code = static_cast<int>(ErrorKind::kInternal);
   }
   // Nobody waits for a rank that is alone, and MPI_Abort would add a page to the error.

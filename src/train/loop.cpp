@@ -176,11 +176,7 @@ bool Loop::update(std::int64_t t) {
   sound_ = true;
   if (auditor_) auditor_->after_step(t, trainer_);
   const bool line = t == 1 || t % config_.run.log_every == 0 || t == config_.spec.train_updates;
-  const std::string text = progress_text(t, result);
-  if (log_.terminal())
-    log_.progress(text);
-  else if (line)
-    log_.line(text);
+  log_.progress(progress_text(t, result), line);
   if (result.n_targets == 0) log_.warning(cat("update ", t, " has no token to score: no step made"));
   return result.noted;
 }

@@ -215,6 +215,8 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     if (comm.rank() != 0) return;
     lock = std::make_unique<RunFolderLock>(folder, config.run.overwrite || resumes);
     beginning = find_beginning(folder, config);
+    if (!resumes) empty_run_log(folder, *lock);
+    log.open(folder.log());
     if (!lock->note().empty()) log.line(lock->note());
     for (const std::string& warning : beginning.warnings) log.warning(warning);
     for (const std::string& line : beginning.lines) log.line(line);
@@ -222,22 +224,19 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
       throw Error(ErrorKind::kInput,
                   cat("run.out: ", folder.path.string(), ": another job has finished the run meanwhile"));
     if (beginning.kind != Beginning::Kind::kResumed) return;
-    log.open(folder.log());
     go_back_to(folder, beginning.checkpoint, beginning.state.update);
     read_tensors(beginning.checkpoint, config.spec, *trainer);
     resumed_text =
         cat("after update ", beginning.state.update, " at ", utc_now(), " on ", counted(comm.size(), "rank"));
   });
+  if (control.log_opened) control.log_opened(folder.log());
   share_beginning(comm, beginning);
   const CheckpointState* const begin =
       beginning.kind == Beginning::Kind::kResumed ? &beginning.state : nullptr;
   if (begin) share_tensors(comm, *begin, *trainer);
   const std::unique_ptr<Recorder> recorder = agree(comm, [&] {
     if (comm.rank() != 0) return std::unique_ptr<Recorder>();
-    if (!begin) {
-      prepare_run_folder(folder, *lock, resumes);
-      log.open(folder.log());  // and now, since this has emptied it
-    }
+    if (!begin) prepare_run_folder(folder, *lock);
     publish_file(folder.spec(), canonical_text(config.spec));
     publish_file(folder.execution(), canonical_text(config.execution));
     std::map<std::string, std::string> provenance = facts;

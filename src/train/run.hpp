@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -25,6 +26,8 @@ struct RunControl {
   // Asked often, from the thread that trains: whether this rank was told to stop. May differ between ranks.
   std::function<bool()> stop = {};
   std::string command = {};  // how to go on, for the line that a stop ends with; "": not known
+  // Told on every rank once the run has its folder: its run.log, for what is said outside run_training.
+  std::function<void(const std::filesystem::path& run_log)> log_opened = {};
 };
 
 // Collective: every rank calls it with the same configuration. `facts`: versions and build, recorded in the

@@ -127,19 +127,21 @@ void remove_temporaries(const RunFolder& folder) {
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
-void prepare_run_folder(const RunFolder& folder, const RunFolderLock&, bool keep_log) {
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&) {
   std::error_code error;
   const fs::directory_iterator entries(folder.path, error);
   if (error) fail(folder.path, cat("cannot be read: ", error.message()));
   for (const fs::directory_entry& entry : entries) {
-    if (!is_ours(entry.path())) continue;
-    if (entry.path() == folder.lock()) continue;
-    if (entry.path() != folder.log())
-      fs::remove_all(entry.path(), error);
-    else if (!keep_log)
-      fs::resize_file(entry.path(), 0, error);
+    if (!is_ours(entry.path()) || entry.path() == folder.lock() || entry.path() == folder.log()) continue;
+    fs::remove_all(entry.path(), error);
     if (error) fail(entry.path(), cat("cannot be removed: ", error.message()));
   }
+}
+
+void empty_run_log(const RunFolder& folder, const RunFolderLock&) {
+  std::error_code error;
+  fs::resize_file(folder.log(), 0, error);
+  if (error) fail(folder.log(), cat("cannot be emptied: ", error.message()));
 }
 
 }  // namespace tandem

@@ -54,8 +54,10 @@ class RunFolderLock {
 // What killed processes left there under temporary names, on whatever host. For the holder of the lock.
 void remove_temporaries(const RunFolder& folder);
 
-// Removes the files of an earlier run, and only those; run.log, which is the lock, is emptied unless it is to
-// be kept.
-void prepare_run_folder(const RunFolder& folder, const RunFolderLock&, bool keep_log = false);
+// Removes the files of an earlier run, and only those; not run.log and run.lock, which the holder of the lock
+// has in use.
+void prepare_run_folder(const RunFolder& folder, const RunFolderLock&);
+// run.log without what an earlier run said.
+void empty_run_log(const RunFolder& folder, const RunFolderLock&);
 
 }  // namespace tandem
