@@ -147,6 +147,26 @@ TEST_F(Signal, OfAnyRankSavesAndAllExitWith6AndTheRunGoesOn) {
   }
 }
 
+// As a terminal does: to every process of the foreground job.
+TEST_F(Signal, CtrlCUnderTandemMpirunSavesAndExitsWith6) {
+  const fs::path out = folder_ / "run", log = folder_ / "interrupted.log";
+  const std::string options = "--train.updates 2000 --eval.every 1000";
+  std::string words = command(2, out, options);
+  const fs::path launcher = fs::path(TANDEM_MPIRUN).parent_path() / "../../launch/tandem-mpirun";
+  words.replace(0, words.find(cat(" 2 ", TANDEM_PROGRAM)), cat(launcher.string(), " -n"));
+  support::write_text(
+      folder_ / "job.sh",
+      cat("set -m\n", words, " > ", log.string(), " 2>&1 & job=$!\n",
+          "for i in $(seq 3000); do grep -q 'update 1/' ", log.string(),
+          " && break; kill -0 $job || break; sleep 0.01; done\nkill -INT -$job; wait $job\n"));
+  const int status = std::system(cat("bash ", (folder_ / "job.sh").string()).c_str());
+  const std::string text = support::read_text(log);
+  ASSERT_TRUE(WIFEXITED(status)) << text;
+  EXPECT_EQ(WEXITSTATUS(status), 6) << text;
+  EXPECT_NE(text.find("saved in "), std::string::npos) << text;
+  EXPECT_FALSE(fs::is_empty(out / "checkpoints"));
+}
+
 TEST_F(Signal, OfAKillBeforeACheckpointLeavesWhatBeginsAnewAndTheLogIsKept) {
   const fs::path out = folder_ / "run", whole = folder_ / "whole";
   const std::string options = "--train.updates 300 --eval.every 100 --output.flush_s 0.01";
