@@ -141,8 +141,9 @@ void remove_tree(const fs::path& path) {
 
 }  // namespace
 
-std::vector<std::string> keys_that_differ(const std::string& there, const std::string& here) {
-  const CanonicalValues a = canonical_values(there), b = canonical_values(here);
+std::vector<std::string> keys_that_differ(const std::string& text_a, const std::string& text_b,
+                                          const std::string& where_a, const std::string& where_b) {
+  const CanonicalValues a = canonical_values(text_a), b = canonical_values(text_b);
   std::vector<std::string> lines;
   const auto value = [](const CanonicalValues& values, const std::string& key) {
     const auto found = values.find(key);
@@ -153,7 +154,7 @@ std::vector<std::string> keys_that_differ(const std::string& there, const std::s
     for (const auto& [key, text] : *values) keys[key] = 0;
   for (const auto& [key, unused] : keys)
     if (value(a, key) != value(b, key))
-      lines.push_back(cat(key, " = ", value(a, key), " there, ", value(b, key), " here"));
+      lines.push_back(cat(key, " = ", value(a, key), " ", where_a, ", ", value(b, key), " ", where_b));
   return lines;
 }
 

@@ -33,8 +33,10 @@ Beginning find_beginning(const RunFolder& folder, const Config& config);
 // Every rank gets rank 0's kind and state. Collective.
 void share_beginning(Communicator& comm, Beginning& beginning);
 
-// "key = THERE there, HERE here" for each key of two canonical texts that differs.
-std::vector<std::string> keys_that_differ(const std::string& there, const std::string& here);
+// "key = A where_a, B where_b" for each key of two canonical texts that differs.
+std::vector<std::string> keys_that_differ(const std::string& text_a, const std::string& text_b,
+                                          const std::string& where_a = "there",
+                                          const std::string& where_b = "here");
 
 // Rank 0: fills adapter and moments from the checkpoint's files. Throws kInput.
 void read_tensors(const std::filesystem::path& checkpoint, const RunSpec& spec, Trainer& trainer);

@@ -49,7 +49,16 @@ void check_ranks(Communicator& comm, Communicator& node, RunLog& log, const Conf
     if (sets[rank] != sets[0])
       log.warning(cat("rank ", rank, " computes with ", sets[rank], ", rank 0 with ", sets[0],
                       ": the trajectory's bits depend on which rank computes what"));
-  require_equal(comm, "the spec's digest", spec_digest(config.spec), ErrorKind::kInput);
+  // The spec holds the digests of data, tokenizer, template and model configuration, as this rank read them.
+  const std::vector<std::string> specs = comm.all_gather_text(canonical_text(config.spec));
+  for (std::size_t rank = 1; rank < specs.size(); ++rank)
+    if (specs[rank] != specs[0])
+      throw AgreedError(
+          ErrorKind::kInput,
+          cat("ranks read different things: ",
+              joined(keys_that_differ(specs[0], specs[rank], "on rank 0", cat("on rank ", rank)), "; "),
+              "; each node needs the same files and options"),
+          static_cast<int>(rank));
   // Ranks that share their node's copy answer with its digest.
   std::string loaded;
   for (const LoadRow& row : weights.load_rows()) loaded += row.digest;
