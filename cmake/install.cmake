@@ -35,7 +35,9 @@ endforeach()
 
 # The module of a site's compiler or MPI is loaded with Tandem's.
 set(TANDEM_MODULES "$ENV{LOADEDMODULES}" CACHE STRING "Modules that the module file loads first, with : between")
-string(REPLACE ":" " " tandem_needed_modules "${TANDEM_MODULES}")
+# Not an older Tandem's, which may be loaded now.
+string(REGEX REPLACE "(^|[: ])tandem(/[^: ]*)?" "" tandem_needed_modules "${TANDEM_MODULES}")
+string(REPLACE ":" " " tandem_needed_modules "${tandem_needed_modules}")
 configure_file(launch/modulefile.in ${CMAKE_BINARY_DIR}/generated/modulefile @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/generated/modulefile DESTINATION ${tandem_share}/modulefiles/tandem
         RENAME ${PROJECT_VERSION})

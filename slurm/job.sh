@@ -43,7 +43,7 @@ launch() {
     mpirun)
       local wrapper
       wrapper=$(find_program tandem-mpirun ../../../bin ../launch) || exit $?
-      "$wrapper" -n "${SLURM_NTASKS:-1}" ${options[@]+"${options[@]}" --} "$tandem" "$@" &
+      "$wrapper" -n "${SLURM_NTASKS:-1}" ${options[@]+"${options[@]}" --} "$tandem" "$@" 2> >(exec tee "$errors" >&2) &
       signal=TERM # the first reaches the ranks as USR1
       ;;
     *) fail "TANDEM_LAUNCHER is '$TANDEM_LAUNCHER', known are pmix, pmi2 and mpirun ($tandem_slurm/site.env)" ;;
@@ -66,19 +66,23 @@ launch() {
     [[ -z $first ]] || code=$first
     grep -m 1 -E '^(tandem: |\[rank [0-9]+/[0-9]+ )' "$errors" >&2
   fi
+  ! grep -q 'before the first update; nothing to save' "$errors" || saved=0
   rm -f -- "$errors"
   return "$code"
 }
 
 # train ARGUMENTS...: `tandem train ARGUMENTS`, which goes on where the job was before; where it stopped because its time
-# is nearly over, and saved, the job goes back into the queue, but not after scancel. Ends with tandem's exit code.
+# is nearly over, and saved, the job goes back into the queue, but not after scancel, and not where it made no update. Ends with tandem's exit code.
 train() {
-  local code resume=(--resume auto) warned=0 argument
+  local code resume=(--resume auto) warned=0 saved=1 argument
   for argument; do
     [[ $argument != --resume && $argument != --resume=* ]] || resume=()
   done
   launch train "$@" ${resume[@]+"${resume[@]}"}
   code=$?
+  if [[ $code == 6 && $warned == 1 && $saved == 0 ]]; then
+    fail "stopped before the first update, so a further allocation would get no further: give it more time (-t)" 6
+  fi
   if [[ $code == 6 && $warned == 1 ]]; then
     local done=${SLURM_RESTART_COUNT:-0} job=$SLURM_JOB_ID
     [[ -z ${SLURM_ARRAY_JOB_ID:-} ]] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID

@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--library", required=True, type=pathlib.Path)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--last", type=int, default=10**6)
+    parser.add_argument("--final", type=int, help="the last so many calls instead")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     if not shutil.which("h5dump"):
@@ -81,7 +82,9 @@ def main():
         assert code == 0, "the unbroken run failed"
         assert calls[-1].startswith("remove checkpoints/3"), f"the older checkpoint's removal is not the last: {calls[-1]}"
         print(f"{len(calls)} calls in a checkpoint's saving")
-        chosen = range(args.first, min(args.last, len(calls)) + 1)
+        first = len(calls) - args.final + 1 if args.final else args.first
+        chosen = range(first, min(args.last, len(calls)) + 1)
+        assert len(chosen), f"no call from {first} to {args.last}"
         table = collections.OrderedDict()
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             jobs = [pool.submit(one_kill, args, folder, number) for number in chosen]
@@ -95,7 +98,9 @@ def main():
                 table.setdefault((call, tuple(whole)), []).append(number)
         for (call, whole), numbers in table.items():
             print(f"  killed {len(numbers)} times before {call}: whole were {', '.join(map(str, whole))}")
-        print(f"{len(chosen)} kills, each resumed to the bits of the unbroken run")
+        kills = sum(len(numbers) for (_, whole), numbers in table.items() if whole)
+        assert kills, "no kill came in time"
+        print(f"{kills} kills, each resumed to the bits of the unbroken run")
     return 0
 
 

@@ -67,6 +67,13 @@ class Job:
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.output, stderr=subprocess.STDOUT,
                                         start_new_session=True)
 
+    def end(self):
+        """Nothing of it lives on where the test fails."""
+        if self.running():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            for pid in ranks_of(self.run).values():
+                send(pid, signal.SIGKILL)
+
     def running(self):
         return self.process.poll() is None
 
@@ -221,12 +228,14 @@ def one_kill(args, folder, whole, number):
             kind = draw.choice(DECK)
         what, wait = draw_instant(draw, kind, whole, args.updates)
         job = Job(args, folder, run, ranks)
-        killed = kill_one(draw, job, wait) if kills else None
-        began = time.monotonic()
         try:
+            killed = kill_one(draw, job, wait) if kills else None
+            began = time.monotonic()
             code, text = job.wait(LIMIT_S if killed else 120)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{what}, {killed}: not all ranks ended in {LIMIT_S} s") from None
+        finally:
+            job.end()
         began_at = resumed_from(text)
         if began_at is not None:  # else this one was killed before it had found where to begin
             for kill in record["kills"]:

@@ -53,6 +53,12 @@ def output_of(job_id):
     return "".join(path.read_text() for path in sorted(SHARED.glob(f"tandem*-{job_id}.out")))
 
 
+def rank_of(pid):
+    environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return max(int(value.split(b"=")[1]) for value in environment
+               if value.startswith((b"OMPI_COMM_WORLD_RANK=", b"SLURM_PROCID=")))
+
+
 def ranks():
     """Process ids of every rank on both nodes (the test sees their processes)."""
     found = []
@@ -113,7 +119,7 @@ class Slurm(unittest.TestCase):
             job_id = submit(f"--ntasks-per-node={n}", ROOT / "slurm/train.sbatch", *LONG, "--run.out", folder,
                             TANDEM_LAUNCHER=launcher)
             wait_for(lambda: (SHARED / folder / "native.h5").exists(), 60, "first update")
-            os.kill(ranks()[-1], signal.SIGKILL)
+            os.kill(max(ranks(), key=rank_of), signal.SIGKILL)  # node2's
             begin = time.monotonic()
             wait_for(lambda: not ranks(), 30, "no process of the job")
             gone = time.monotonic() - begin
@@ -127,7 +133,7 @@ class Slurm(unittest.TestCase):
             job_id = submit(ROOT / "slurm/train.sbatch", *LONG, "--run.out", f"stopped_{launcher}",
                             TANDEM_LAUNCHER=launcher)
             wait_for(lambda: (SHARED / f"stopped_{launcher}/native.h5").exists(), 60, "first update")
-            os.kill(max(ranks()), signal.SIGSTOP)
+            os.kill(max(ranks(), key=rank_of), signal.SIGSTOP)
             begin = time.monotonic()
             self.assert_job(job_id, "FAILED 4:0", 30)
             print(f"{launcher}: a stopped rank ends the job in {time.monotonic() - begin:.1f} s")

@@ -12,7 +12,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=$(mktemp -d)
 group=/sys/fs/cgroup/cpu/tandem-soak-$$
 busy=()
+launcher=
 cleanup() {
+  [[ -z $launcher ]] || kill -KILL "$launcher" 2>/dev/null || true
   ((${#busy[@]} == 0)) || kill "${busy[@]}" 2>/dev/null || true
   [[ ! -d $group ]] || { sleep 1; rmdir "$group" 2>/dev/null || true; }
   rm -rf "$folder"

@@ -36,7 +36,7 @@ class Tandem(CMakePackage):
     depends_on("pcre2+jit")
     depends_on("utf8proc")
     depends_on("onednn cpu_runtime=omp")
-    depends_on("eigen@3.4:")
+    depends_on("eigen@3.4:3")
     depends_on("googletest", when="+tests")
 
     conflicts("%gcc@:11", msg="C++20 as Tandem uses it needs GCC 12")
