@@ -82,9 +82,11 @@ Launcher find_launcher(const Environment& environment) {
   };
   if (environment("OMPI_COMM_WORLD_SIZE")) return {"Open MPI's mpirun", size("OMPI_COMM_WORLD_SIZE")};
   if (environment("MV2_COMM_WORLD_SIZE")) return {"MVAPICH's mpirun", size("MV2_COMM_WORLD_SIZE")};
-  if (environment("SLURM_STEP_NUM_TASKS") && !in_special_step(environment))
-    return {environment("PMIX_RANK") ? "srun --mpi=pmix" : "srun", size("SLURM_STEP_NUM_TASKS")};
-  if (environment("PMI_SIZE")) return {"a launcher with PMI", size("PMI_SIZE")};
+  const auto tasks = size("SLURM_STEP_NUM_TASKS"), processes = size("PMI_SIZE");
+  // Another number of PMI's: mpiexec was started inside a step.
+  if (tasks && !in_special_step(environment) && (!processes || processes == tasks))
+    return {environment("PMIX_RANK") ? "srun --mpi=pmix" : "srun", tasks};
+  if (environment("PMI_SIZE")) return {"a launcher with PMI", processes};
   return {"none", std::nullopt};
 }
 

@@ -39,6 +39,9 @@ class MpiCommunicator::InCollective {
   ~InCollective() {
     if (watchdog_) watchdog_->waiting().leave();
   }
+  void goes_on() const {
+    if (watchdog_) watchdog_->waiting().goes_on();
+  }
   InCollective(const InCollective&) = delete;
   InCollective& operator=(const InCollective&) = delete;
 
@@ -67,11 +70,15 @@ MpiCommunicator::MpiCommunicator(MPI_Comm host, WatchdogLimits limits) {
   MPI_Comm own = MPI_COMM_NULL;
   check(MPI_Comm_dup(host, &own), "MPI_Comm_dup");
   adopt(own);
-  const char* wanted = std::getenv("TANDEM_WATCHDOG");
-  if (size_ == 1 || (wanted && std::string_view(wanted) == "0")) return;
+  if (size_ == 1) return;
   auto watchdog = std::make_shared<Watchdog>(rank_, limits);
-  std::uint64_t job = rank_ == 0 ? (std::uint64_t{std::random_device{}()} << 32 | std::random_device{}()) : 0;
+  // 0: no watchdog is wanted. Rank 0 decides, for not every launcher hands variables to all nodes.
+  std::uint64_t job = 0;
+  const char* const wanted = std::getenv("TANDEM_WATCHDOG");
+  if (rank_ == 0 && !(wanted && std::string_view(wanted) == "0"))
+    job = (std::uint64_t{std::random_device{}()} << 32 | std::random_device{}()) | 1;
   broadcast(std::as_writable_bytes(std::span(&job, 1)), 0);
+  if (job == 0) return;
   watchdog->start(all_gather_text(watchdog->address()), job);
   watchdog_ = std::move(watchdog);
 }
@@ -107,6 +114,7 @@ void MpiCommunicator::all_reduce_sum(std::span<std::int64_t> values) {
     if (code != MPI_SUCCESS) {
       check(code, cat("all_reduce_sum(", values.size(), " int64, at ", begin, ")"));
     }
+    waits.goes_on();
   }
 }
 
@@ -151,6 +159,7 @@ void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
     const std::size_t n = std::min(kMaxCount, bytes.size() - begin);
     check(MPI_Bcast(bytes.data() + begin, static_cast<int>(n), MPI_BYTE, root, comm_),
           cat("broadcast(", bytes.size(), " bytes, from rank ", root, ")"));
+    waits.goes_on();
   }
 }
 
@@ -166,6 +175,7 @@ void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
                          ? MPI_Send(bytes.data() + begin, n, MPI_BYTE, to, kTag, comm_)
                          : MPI_Recv(bytes.data() + begin, n, MPI_BYTE, from, kTag, comm_, MPI_STATUS_IGNORE);
     check(code, cat("transfer(", bytes.size(), " bytes, from rank ", from, " to rank ", to, ")"));
+    waits.goes_on();
   }
 }
 

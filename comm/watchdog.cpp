@@ -236,6 +236,8 @@ void Watchdog::State::run() {
   constexpr double kRound = 1.0, kStarved = 3.0;
   double waited_s = 0, stuck_s = 0, since_start_s = 0;
   const pid_t launcher = getppid();
+  constexpr unsigned kKeepOpen = 10;  // rounds: a firewall that tracks connections forgets silent ones
+  unsigned round = 0;
   std::uint64_t sequence = waiting.sequence();
   auto last = Clock::now();
   while (true) {
@@ -267,8 +269,9 @@ void Watchdog::State::run() {
     const bool asks = waited_s >= limits.ask_s;
     for (std::size_t p = 0; p < peers.size(); ++p) {
       if (static_cast<int>(p) == rank) continue;
-      if (asks || (!peers[p].known && since_start_s < 60)) ask(peers[p]);
+      if (asks || round % kKeepOpen == 0 || (!peers[p].known && since_start_s < 60)) ask(peers[p]);
     }
+    ++round;
     if (!asks) continue;
     const bool all_wait = std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
       return &peer == &peers[static_cast<std::size_t>(rank)] || (peer.known && peer.asked <= 2 && peer.waits);

@@ -32,6 +32,8 @@ class Waiting {
     what_.store(nullptr, std::memory_order_relaxed);
     sequence_.fetch_add(1, std::memory_order_release);
   }
+  // A part of the collective is done.
+  void goes_on() { sequence_.fetch_add(1, std::memory_order_release); }
   void at_update(std::int64_t update) { update_.store(update, std::memory_order_relaxed); }
 
   bool now() const { return what_.load(std::memory_order_relaxed) != nullptr; }

@@ -162,7 +162,12 @@ bool FilePublisher::publish_new() {
     temporary_.clear();  // a file system without hard links
   } else {
     if (errno == EEXIST) return false;
-    fail("give it its name");
+    // Nor that: an empty file takes the name first.
+    const int file = open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (file < 0 && errno == EEXIST) return false;
+    if (file < 0 || close(file) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0)
+      fail("give it its name");
+    temporary_.clear();
   }
   sync_folder(path_.parent_path());
   return true;

@@ -69,6 +69,7 @@ std::optional<Finding> OutFolder::disk() const {
   struct statvfs system {};
   if (statvfs(existing_.c_str(), &system) != 0)
     return note(cat(where, ": the system does not say what is free: ", std::strerror(errno)));
+  if (system.f_blocks == 0) return note(cat(where, ": the system does not say what is free"));
   const double free = static_cast<double>(system.f_bavail) * static_cast<double>(system.f_frsize);
   const std::string text = cat(where, ": ", size_text(free), " free");
   if (free < kLeastFree) return failure(ErrorKind::kInput, cat(text, ": make room or choose another --out"));

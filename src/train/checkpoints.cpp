@@ -116,7 +116,7 @@ std::vector<TensorSpec> moment_specs(const LoraLayout& lora) {
 void require_room(const fs::path& folder, std::uintmax_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
-  if (error || space.available >= bytes) return;
+  if (error || space.capacity == 0 || space.available >= bytes) return;  // no capacity: it does not say
   const auto mib = [](std::uintmax_t n) { return formatted("%.1f MiB", static_cast<double>(n) / 0x1p20); };
   fail(folder, cat("no room for a checkpoint: ", mib(bytes), " are needed, ", mib(space.available), " free, ",
                    mib(bytes - space.available), " missing; make room and go on with --resume auto"));

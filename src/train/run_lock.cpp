@@ -141,12 +141,15 @@ bool holder_is_gone(const LockText& holder, const LockText& own, bool own_file_s
     const std::string text = value_of(holder, "pid");
     pid_t pid = 0;
     std::from_chars(text.data(), text.data() + text.size(), pid);
-    return pid <= 0 || (kill(pid, 0) != 0 && errno == ESRCH) || start_of(pid) != value_of(holder, "start");
+    if (pid <= 0) return true;
+    if (kill(pid, 0) != 0) return errno == ESRCH;  // else another user's, whose start may be hidden
+    return start_of(pid) != value_of(holder, "start");
   }
   if (own_file_system && value_of(own, "flock") == "true" &&
       (holder.empty() || value_of(holder, "flock") == "true"))
     return true;
-  if (same("host") && !same("boot")) return true;  // it was started anew since
+  const bool boots_known = !value_of(holder, "boot").empty() && !value_of(own, "boot").empty();
+  if (same("host") && boots_known && !same("boot")) return true;  // it was started anew since
   // A job that Slurm starts again under its own number has ended before.
   const std::string job = value_of(holder, "job"), mine = value_of(own, "job");
   return job != mine && job != "none" && !job.empty() &&

@@ -120,6 +120,9 @@ TEST(Launcher, IsNamedWithTheNumberOfProcessesThatItSays) {
   EXPECT_EQ(found({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_ID", "4294967291"}}), "none ?")
       << "a batch script";
   EXPECT_EQ(found({{"PMI_SIZE", "3"}}), "a launcher with PMI 3");
+  EXPECT_EQ(found({{"PMI_SIZE", "3"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "0"}}),
+            "a launcher with PMI 3")
+      << "mpiexec in an interactive step";
 }
 
 TEST(Launcher, ReadsTheEnvironmentOfTheProcess) {

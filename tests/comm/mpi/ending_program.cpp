@@ -8,6 +8,7 @@
 //   stuck   every rank lives and waits, in different collectives
 //   never   one rank does not come to the first collective
 //   launcher  a rank kills the launcher and computes on
+//   unwatched  ranks without a wish that rank 0 has; nothing ends
 //   slow    one rank computes for much longer than the limits; nothing ends
 #include <sys/resource.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ namespace {
 void run(const std::string& how) {
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  if (how == "unwatched" && world_rank != 0) setenv("TANDEM_WATCHDOG", "0", 1);
   if (how == "never" && world_rank == 0) sleep(60);
   const tandem::WatchdogLimits short_ones{.start_s = 5, .ask_s = 1, .silent_s = 3, .stuck_s = 4};
   tandem::MpiCommunicator comm(MPI_COMM_WORLD, how == "stop" ? tandem::WatchdogLimits{} : short_ones);
@@ -47,12 +49,12 @@ void run(const std::string& how) {
       tandem::agree(comm, [&] {
         if (leaves && update == 3) leave();
       });
-    } else if (leaves && update == 3) {
+    } else if (leaves && update == 3 && how != "unwatched") {
       leave();
     }
     comm.at_update(update);
     comm.all_reduce_sum(values);
-    if (how == "slow" && update == 5) return;
+    if ((how == "slow" || how == "unwatched") && update == 5) return;
   }
 }
 
