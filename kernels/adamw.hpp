@@ -23,6 +23,10 @@ struct AdamwFactors {
 void adamw(const CpuContext& ctx, std::span<float> p, std::span<float> m, std::span<float> v,
            std::span<const float> gradient, const AdamwFactors& factors);
 
+// On a device: all elements in one launch, the same bits as on a CPU.
+void adamw(const CudaContext& ctx, std::span<float> p, std::span<float> m, std::span<float> v,
+           std::span<const float> gradient, const AdamwFactors& factors);
+
 // sum_i x[i]^2 in double, in a fixed order.
 double sum_of_squares(const CpuContext& ctx, std::span<const float> x);
 

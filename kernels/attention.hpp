@@ -2,6 +2,7 @@
 // 2022).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -28,5 +29,22 @@ void attention_cached(const CpuContext& ctx, Matrix o, ConstMatrix q, ConstMatri
 void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_,
                         ConstMatrix o, ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                         std::span<const std::int32_t> sample_begin, const HeadShape& heads);
+
+// On a device, head_dim 64 or 128 (other sizes: kUsage); sample_begin is in its memory. bf16: products on
+// tensor cores, softmax and sums in float32, lse in float32. Backward uses scratch, see
+// attention_scratch_bytes().
+void attention_forward(const CudaContext& ctx, Matrix o, Matrix lse, ConstMatrix q, ConstMatrix k,
+                       ConstMatrix v, std::span<const std::int32_t> sample_begin, const HeadShape& heads);
+void attention_forward(const CudaContext& ctx, Bf16Matrix o, Matrix lse, ConstBf16Matrix q, ConstBf16Matrix k,
+                       ConstBf16Matrix v, std::span<const std::int32_t> sample_begin, const HeadShape& heads);
+void attention_backward(const CudaContext& ctx, Matrix dq, Matrix dk, Matrix dv, ConstMatrix do_,
+                        ConstMatrix o, ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
+                        std::span<const std::int32_t> sample_begin, const HeadShape& heads);
+void attention_backward(const CudaContext& ctx, Bf16Matrix dq, Bf16Matrix dk, Bf16Matrix dv,
+                        ConstBf16Matrix do_, ConstBf16Matrix o, ConstMatrix lse, ConstBf16Matrix q,
+                        ConstBf16Matrix k, ConstBf16Matrix v, std::span<const std::int32_t> sample_begin,
+                        const HeadShape& heads);
+// Scratch of the device's attention_backward on T tokens.
+std::size_t attention_scratch_bytes(std::int64_t n_tokens, const HeadShape& heads);
 
 }  // namespace tandem

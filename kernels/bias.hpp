@@ -11,4 +11,7 @@ namespace tandem {
 // y[t,c] += b[c].  y [T,C]; b [C].
 void add_bias(const CpuContext& ctx, Matrix y, std::span<const float> b);
 
+void add_bias(const CudaContext& ctx, Matrix y, std::span<const float> b);
+void add_bias(const CudaContext& ctx, Bf16Matrix y, std::span<const float> b);
+
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/norms.hpp"
 #include "src/base/random.hpp"
 
 namespace tandem {
@@ -15,5 +16,10 @@ constexpr std::uint64_t checksum_weight(std::uint64_t index) { return splitmix64
 // sum_i checksum_weight(i) * bits(p_i), i running on over the tensors in the order given (the adapter's
 // digest order: byte order of the full names), bits = the float32 as an unsigned integer.
 std::uint64_t adapter_checksum(std::span<const std::span<const float>> tensors, int threads);
+
+// The same number of tensors in a device's flat array; on the host when the call returns. Uses scratch of 256
+// bytes.
+std::uint64_t adapter_checksum(const CudaContext& ctx, std::span<const float> flat,
+                               std::span<const TensorPiece> pieces);
 
 }  // namespace tandem

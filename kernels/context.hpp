@@ -7,6 +7,8 @@
 
 namespace tandem {
 
+class CudaContext;  // cuda_context.hpp
+
 // CPU: a team of `threads` OpenMP threads per operation, and scratch memory of a fixed size for each of them.
 // Results never depend on the number of threads.
 class CpuContext {

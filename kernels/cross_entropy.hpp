@@ -15,4 +15,11 @@ namespace tandem {
 void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
                    std::span<const std::int32_t> target, bool gradient);
 
+// On a device, where the gradient has its own place, which may be logits itself; none (null data): not
+// wanted. The sum in float32, each part of a row in a fixed order.
+void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,
+                   std::span<const std::int32_t> target, Matrix gradient);
+void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,
+                   std::span<const std::int32_t> target, Bf16Matrix gradient);
+
 }  // namespace tandem

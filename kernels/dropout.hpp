@@ -25,4 +25,11 @@ void dropout(const CpuContext& ctx, Matrix y, ConstMatrix x, const DropoutMask& 
 // dx[t,c] += dy[t,c] / (1-p) where kept.
 void dropout_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, const DropoutMask& mask);
 
+// On a device, the spans of `mask` in its memory; the same elements are kept.
+void dropout(const CudaContext& ctx, Matrix y, ConstMatrix x, const DropoutMask& mask);
+void dropout(const CudaContext& ctx, Bf16Matrix y, ConstBf16Matrix x, const DropoutMask& mask);
+void dropout_backward(const CudaContext& ctx, Matrix dx, ConstMatrix dy, const DropoutMask& mask);
+void dropout_backward(const CudaContext& ctx, Matrix dx, ConstBf16Matrix dy, const DropoutMask& mask);
+void dropout_backward(const CudaContext& ctx, Bf16Matrix dx, ConstBf16Matrix dy, const DropoutMask& mask);
+
 }  // namespace tandem

@@ -11,6 +11,8 @@
 
 namespace tandem {
 
+class CudaContext;
+
 struct ExactSumView {
   std::int64_t* limbs = nullptr;  // [2*size]: high limbs of elements 0..size-1, then their low limbs
   std::int64_t size = 0;          // elements
@@ -77,5 +79,26 @@ void exact_sum_mean(ExactSumView sum, std::int64_t offset, double count, std::sp
 
 // The value of one element of carried limbs, correctly rounded where it is below 2^37 in magnitude.
 double exact_sum_value(ExactSumView sum, std::int64_t index);
+
+// ---- on a device: the same bits ----
+
+// What the operations below found, in the device's memory, since report_clear().
+struct ExactSumReport {
+  static constexpr std::int64_t kNone = INT64_MAX;
+  std::int64_t first_bad;  // smallest index (offset included) that could not be added, or kNone
+  std::int64_t too_large;  // as ExactSumCarry's, or kNone
+  std::uint64_t checksum_before, checksum_after;  // over all ranges carried
+};
+
+void exact_sum_clear(const CudaContext& ctx, ExactSumView sum);
+void exact_sum_clear_report(const CudaContext& ctx, ExactSumReport* report);
+// A bad value is not added, and noted in the report.
+void exact_sum_add(const CudaContext& ctx, ExactSumView sum, std::int64_t offset,
+                   std::span<const float> values, ExactSumReport* report);
+// Of elements [begin, end) of the sum; the report's checksums gain theirs.
+void exact_sum_carry(const CudaContext& ctx, ExactSumView sum, std::int64_t begin, std::int64_t end,
+                     int ranks, ExactSumReport* report);
+void exact_sum_mean(const CudaContext& ctx, ExactSumView sum, std::int64_t offset, double count,
+                    std::span<float> means);
 
 }  // namespace tandem

@@ -14,15 +14,18 @@ namespace tandem {
 enum class Op { kPlain, kTransposed };
 
 // scale * op_a(a) op_b(b), added to the columns [c_begin, c_end) of the result.
-struct ProductTerm {
-  ConstMatrix a;
+template <class Real>
+struct ProductTermOf {
+  MatrixView<const Real> a;
   Op op_a = Op::kPlain;
-  ConstMatrix b;
+  MatrixView<const Real> b;
   Op op_b = Op::kPlain;
   float scale = 1.0f;
   std::int64_t c_begin = 0;
   std::int64_t c_end = std::numeric_limits<std::int64_t>::max();
 };
+using ProductTerm = ProductTermOf<float>;
+using Bf16ProductTerm = ProductTermOf<Bf16>;
 
 // c[M,N] = base + sum of the terms, in the order given; base is 0 where `base.data` is null, and may be c
 // itself (accumulate). Terms on column ranges of c: each lies inside an earlier term's range or apart from
@@ -45,5 +48,12 @@ namespace cpu {
 // c = beta * c + alpha * op_a(a) op_b(b)
 void product_single(Matrix c, float beta, float alpha, ConstMatrix a, Op op_a, ConstMatrix b, Op op_b);
 }  // namespace cpu
+
+// On a device, by cuBLASLt: sums in float32 (inputs rounded to TF32 where ctx.mode() says so), rounded to c's
+// format after every term. The algorithm is a function of shapes, strides and the alignment of the pointers.
+void product(const CudaContext& ctx, Matrix c, ConstMatrix base, std::span<const ProductTerm> terms);
+void product(const CudaContext& ctx, Matrix c, ConstMatrix base, std::span<const Bf16ProductTerm> terms);
+void product(const CudaContext& ctx, Bf16Matrix c, ConstBf16Matrix base,
+             std::span<const Bf16ProductTerm> terms);
 
 }  // namespace tandem

@@ -17,4 +17,13 @@ void rms_norm_forward(const CpuContext& ctx, Matrix y, ConstMatrix x, std::span<
 void rms_norm_backward(const CpuContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x,
                        std::span<const float> w, float eps, bool accumulate);
 
+// On a device: sums in float32, in an order fixed by the row's length. bf16: y, and dy, as they are stored.
+void rms_norm_forward(const CudaContext& ctx, Matrix y, ConstMatrix x, std::span<const float> w, float eps);
+void rms_norm_forward(const CudaContext& ctx, Bf16Matrix y, ConstMatrix x, std::span<const float> w,
+                      float eps);
+void rms_norm_backward(const CudaContext& ctx, Matrix dx, ConstMatrix dy, ConstMatrix x,
+                       std::span<const float> w, float eps, bool accumulate);
+void rms_norm_backward(const CudaContext& ctx, Matrix dx, ConstBf16Matrix dy, ConstMatrix x,
+                       std::span<const float> w, float eps, bool accumulate);
+
 }  // namespace tandem

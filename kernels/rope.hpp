@@ -42,4 +42,13 @@ void rope_forward(const CpuContext& ctx, Matrix q, Matrix k, ConstMatrix qkv, co
 void rope_backward(const CpuContext& ctx, Matrix dqkv, ConstMatrix dq, ConstMatrix dk, ConstMatrix qkv,
                    const RopeInputs& in);
 
+// On a device; spans and tables of `in` are in its memory too.
+void rope_forward(const CudaContext& ctx, Matrix q, Matrix k, ConstMatrix qkv, const RopeInputs& in);
+void rope_forward(const CudaContext& ctx, Bf16Matrix q, Bf16Matrix k, ConstBf16Matrix qkv,
+                  const RopeInputs& in);
+void rope_backward(const CudaContext& ctx, Matrix dqkv, ConstMatrix dq, ConstMatrix dk, ConstMatrix qkv,
+                   const RopeInputs& in);
+void rope_backward(const CudaContext& ctx, Bf16Matrix dqkv, ConstBf16Matrix dq, ConstBf16Matrix dk,
+                   ConstBf16Matrix qkv, const RopeInputs& in);
+
 }  // namespace tandem

@@ -13,4 +13,10 @@ void swiglu_forward(const CpuContext& ctx, Matrix h, ConstMatrix gu);
 // dgu [T,2I] of dh [T,I], overwritten; dgu may be gu.
 void swiglu_backward(const CpuContext& ctx, Matrix dgu, ConstMatrix dh, ConstMatrix gu);
 
+// On a device; all in float32 but what is stored.
+void swiglu_forward(const CudaContext& ctx, Matrix h, ConstMatrix gu);
+void swiglu_forward(const CudaContext& ctx, Bf16Matrix h, ConstBf16Matrix gu);
+void swiglu_backward(const CudaContext& ctx, Matrix dgu, ConstMatrix dh, ConstMatrix gu);
+void swiglu_backward(const CudaContext& ctx, Bf16Matrix dgu, ConstBf16Matrix dh, ConstBf16Matrix gu);
+
 }  // namespace tandem

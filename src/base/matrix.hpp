@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "src/base/bf16.hpp"
+
 namespace tandem {
 
 template <class T>
@@ -32,5 +34,7 @@ struct MatrixView {
 
 using Matrix = MatrixView<float>;
 using ConstMatrix = MatrixView<const float>;
+using Bf16Matrix = MatrixView<Bf16>;
+using ConstBf16Matrix = MatrixView<const Bf16>;
 
 }  // namespace tandem
