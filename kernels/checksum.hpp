@@ -6,12 +6,15 @@
 #include <span>
 
 #include "kernels/norms.hpp"
+#include "src/base/host_device.hpp"
 #include "src/base/random.hpp"
 
 namespace tandem {
 
 // Odd, so that weight * difference is 0 mod 2^64 only where the difference is.
-constexpr std::uint64_t checksum_weight(std::uint64_t index) { return splitmix64(index) | 1u; }
+TANDEM_HOST_DEVICE constexpr std::uint64_t checksum_weight(std::uint64_t index) {
+  return splitmix64(index) | 1u;
+}
 
 // sum_i checksum_weight(i) * bits(p_i), i running on over the tensors in the order given (the adapter's
 // digest order: byte order of the full names), bits = the float32 as an unsigned integer.

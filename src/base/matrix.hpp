@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "src/base/bf16.hpp"
+#include "src/base/host_device.hpp"
 
 namespace tandem {
 
@@ -23,7 +24,7 @@ struct MatrixView {
   template <class U, class = std::enable_if_t<std::is_same_v<const U, T>>>
   MatrixView(const MatrixView<U>& other) : MatrixView(other.data, other.rows, other.cols, other.stride) {}
 
-  T* row(std::int64_t r) const { return data + r * stride; }
+  TANDEM_HOST_DEVICE T* row(std::int64_t r) const { return data + r * stride; }
   MatrixView row_range(std::int64_t begin, std::int64_t end) const {
     return {data + begin * stride, end - begin, cols, stride};
   }

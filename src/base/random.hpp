@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "src/base/host_device.hpp"
+
 namespace tandem {
 
-constexpr std::uint64_t splitmix64(std::uint64_t x) {
+TANDEM_HOST_DEVICE constexpr std::uint64_t splitmix64(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
@@ -25,7 +27,7 @@ class RandomStream {
  public:
   constexpr RandomStream(std::uint64_t seed, std::string_view name)
       : key_(splitmix64(seed ^ fnv1a64(name))) {}
-  constexpr std::uint64_t draw(std::uint64_t i) const { return splitmix64(key_ + i); }
+  TANDEM_HOST_DEVICE constexpr std::uint64_t draw(std::uint64_t i) const { return splitmix64(key_ + i); }
   // In [0, 1), a multiple of 2^-53.
   constexpr double unit(std::uint64_t i) const { return static_cast<double>(draw(i) >> 11) * 0x1p-53; }
 
