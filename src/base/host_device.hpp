@@ -2,7 +2,7 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#define TANDEM_HOST_DEVICE __host__ __device__
+#define TANDEM_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define TANDEM_HOST_DEVICE
+#define TANDEM_HOST_DEVICE inline
 #endif
