@@ -12,7 +12,7 @@ read -r -a tandem_packages < <(awk -F ' *[|] *' '!/^#/ && $1 != "gtest" && !seen
 # Tests also compare with PyTorch, read trajectories with other programs and make a Slurm of their own.
 # shellcheck disable=SC2034
 tandem_test_packages=(
-  libgtest-dev hdf5-tools python3-torch python3-numpy python3-h5py python3-venv
+  libgtest-dev libboost-context-dev hdf5-tools python3-torch python3-numpy python3-h5py python3-venv
   slurmctld slurmd slurm-client munge iproute2
 )
 

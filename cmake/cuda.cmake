@@ -1,0 +1,46 @@
+# CUDA: the kernels are compiled by nvcc where there is one (tandem_kernels_cuda), and, for the tests, by the host's
+# compiler where there are CUDA's headers (tests/emulation). Neither needs a GPU or its driver.
+option(TANDEM_CUDA "Compile the CUDA kernels where nvcc is found" ON)
+set(TANDEM_NVCC FALSE)
+if(TANDEM_CUDA)
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(TANDEM_NVCC_PROGRAM nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+    if(TANDEM_NVCC_PROGRAM)
+      set(CMAKE_CUDA_COMPILER ${TANDEM_NVCC_PROGRAM})
+    endif()
+  endif()
+  # Ampere, Hopper, and what later devices translate for themselves.
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "Devices that the kernels are compiled for")
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    set(TANDEM_NVCC TRUE)
+    # CMake 3.25 does not know that nvcc 12 and newer have C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    if(TANDEM_CCACHE)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+    endif()
+    find_package(CUDAToolkit QUIET)
+  endif()
+endif()
+
+find_path(TANDEM_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDA_HOME
+          PATHS /usr/local/cuda PATH_SUFFIXES include)
+add_library(tandem_cuda_headers INTERFACE)
+set(TANDEM_EMULATION FALSE)
+if(TANDEM_CUDA_INCLUDE_DIR)
+  target_include_directories(tandem_cuda_headers SYSTEM INTERFACE ${TANDEM_CUDA_INCLUDE_DIR})
+  if(TANDEM_TESTS AND TARGET Boost::context)
+    set(TANDEM_EMULATION TRUE)
+  endif()
+endif()
+
+# The operations, and those of them whose arithmetic has the bits of the CPU's.
+file(GLOB tandem_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+set(tandem_unfused_cuda_sources ${tandem_cuda_sources})
+list(FILTER tandem_unfused_cuda_sources INCLUDE REGEX "/(adamw|exact_sum|norms)[^/]*\\.cu$")

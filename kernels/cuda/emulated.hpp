@@ -1,0 +1,49 @@
+// What port.hpp and launch.hpp lean on where kernels are compiled for tests without a GPU; implemented in
+// tests/emulation.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <type_traits>
+
+namespace tandem::cuda::emulated {
+
+// Where the running fiber is.
+struct Place {
+  int thread = 0, threads = 0;
+  unsigned block[3] = {}, grid[3] = {};
+};
+extern constinit thread_local Place here;
+
+void barrier();
+void warp_barrier();
+
+enum class Shuffle { kXor, kDown, kFrom };
+// The bits that the lane meant by `how` and `operand` gave.
+std::uint64_t exchange(std::uint64_t bits, Shuffle how, int operand);
+
+template <class T>
+T shuffled(T value, Shuffle how, int operand) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  return std::bit_cast<T>(static_cast<Bits>(exchange(std::bit_cast<Bits>(value), how, operand)));
+}
+
+// The block's shared memory; a violation where fewer than `bytes` were given at the launch.
+void* shared_memory(std::size_t bytes);
+void check_aligned(const void* pointer, std::size_t alignment);
+
+// Ends the program with one line: the kernel, block and thread that run, and `what` they did.
+[[noreturn]] void violation(const char* what);
+
+// cudaLaunchKernelExC for a kernel that is called by `thread`, once for each thread. `function`: its address.
+cudaError_t launch(const cudaLaunchConfig_t& config, const char* name, const void* function,
+                   std::function<void()> thread);
+// An argument of a kernel: a violation where it is, or holds, a pointer to the host's memory.
+void check_argument(const char* kernel, const void* argument, std::size_t bytes);
+
+}  // namespace tandem::cuda::emulated
