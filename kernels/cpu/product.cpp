@@ -6,8 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/parallel.hpp"
-#include "src/base/error.hpp"
-#include "src/base/text.hpp"
+#include "kernels/product_shapes.hpp"
 
 namespace tandem {
 
@@ -32,50 +31,12 @@ BlockShape block_shape(std::int64_t m, std::int64_t n) {
   return block;
 }
 
-std::string shape_of(ConstMatrix m, Op op) {
-  return cat("[", m.rows, ", ", m.cols, "]", op == Op::kTransposed ? "^T" : "");
-}
-
-std::int64_t rows_of(ConstMatrix m, Op op) { return op == Op::kPlain ? m.rows : m.cols; }
-std::int64_t cols_of(ConstMatrix m, Op op) { return op == Op::kPlain ? m.cols : m.rows; }
-
 // Rows [begin, end) of op(m), as a view of m.
-ConstMatrix op_rows(ConstMatrix m, Op op, std::int64_t begin, std::int64_t end) {
+ConstMatrix op_row_range(ConstMatrix m, Op op, std::int64_t begin, std::int64_t end) {
   return op == Op::kPlain ? m.row_range(begin, end) : m.col_range(begin, end);
 }
-ConstMatrix op_cols(ConstMatrix m, Op op, std::int64_t begin, std::int64_t end) {
+ConstMatrix op_col_range(ConstMatrix m, Op op, std::int64_t begin, std::int64_t end) {
   return op == Op::kPlain ? m.col_range(begin, end) : m.row_range(begin, end);
-}
-
-// Whether an earlier term has already written term i's columns. Ranges nest or are disjoint, see check().
-bool has_earlier_term(std::span<const ProductTerm> terms, std::size_t i) {
-  return std::any_of(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(i),
-                     [&](const ProductTerm& earlier) {
-                       return earlier.c_begin <= terms[i].c_begin && terms[i].c_end <= earlier.c_end;
-                     });
-}
-
-void check(Matrix c, ConstMatrix base, std::span<const ProductTerm> terms) {
-  if (base.data && (base.rows != c.rows || base.cols != c.cols))
-    throw Error(ErrorKind::kInternal, cat("product: base ", shape_of(base, Op::kPlain), " does not fit c ",
-                                          shape_of(c, Op::kPlain)));
-  for (const ProductTerm& term : terms) {
-    const std::int64_t width = std::min(term.c_end, c.cols) - term.c_begin;
-    if (rows_of(term.a, term.op_a) != c.rows || cols_of(term.b, term.op_b) != width ||
-        cols_of(term.a, term.op_a) != rows_of(term.b, term.op_b))
-      throw Error(ErrorKind::kInternal,
-                  cat("product: ", shape_of(term.a, term.op_a), " x ", shape_of(term.b, term.op_b),
-                      " does not fit columns [", term.c_begin, ", ", std::min(term.c_end, c.cols), ") of c ",
-                      shape_of(c, Op::kPlain)));
-  }
-  for (std::size_t i = 0; i < terms.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j) {
-      const bool apart = terms[j].c_end <= terms[i].c_begin || terms[i].c_end <= terms[j].c_begin;
-      const bool inside = terms[j].c_begin <= terms[i].c_begin && terms[i].c_end <= terms[j].c_end;
-      if (!apart && !inside)
-        throw Error(ErrorKind::kInternal,
-                    "product: a term's columns must lie inside an earlier term's or apart from them");
-    }
 }
 
 }  // namespace
@@ -84,7 +45,7 @@ namespace cpu {
 
 void product_single(Matrix c, float beta, float alpha, ConstMatrix a, Op op_a, ConstMatrix b, Op op_b) {
   if (c.rows == 0 || c.cols == 0) return;
-  const std::int64_t k = cols_of(a, op_a);
+  const std::int64_t k = op_cols(a, op_a);
   if (k == 0) {  // an empty sum; BLAS leading dimensions could not express it
     for (std::int64_t r = 0; r < c.rows; ++r)
       for (std::int64_t j = 0; j < c.cols; ++j) c.row(r)[j] = beta == 0.0f ? 0.0f : beta * c.row(r)[j];
@@ -104,7 +65,7 @@ void product_single(Matrix c, float beta, float alpha, ConstMatrix a, Op op_a, C
 }  // namespace cpu
 
 void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::span<const ProductTerm> terms) {
-  check(c, base, terms);
+  check_product_shapes(c, base, terms);
   if (c.rows == 0 || c.cols == 0) return;
   const BlockShape block = block_shape(c.rows, c.cols);
   const std::int64_t row_blocks = (c.rows + block.rows - 1) / block.rows;
@@ -121,8 +82,9 @@ void product(const CpuContext& ctx, Matrix c, ConstMatrix base, std::span<const 
       if (begin >= end) continue;
       const bool started = base.data || has_earlier_term(terms, i);
       cpu::product_single(c.row_range(r0, r1).col_range(begin, end), started ? 1.0f : 0.0f, term.scale,
-                          op_rows(term.a, term.op_a, r0, r1), term.op_a,
-                          op_cols(term.b, term.op_b, begin - term.c_begin, end - term.c_begin), term.op_b);
+                          op_row_range(term.a, term.op_a, r0, r1), term.op_a,
+                          op_col_range(term.b, term.op_b, begin - term.c_begin, end - term.c_begin),
+                          term.op_b);
     }
   });
 }
