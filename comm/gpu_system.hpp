@@ -56,13 +56,14 @@ struct GpuPlan {
   GpuVersions versions;
   bool shared = false;             // some ranks of the job share a device: NCCL cannot sum then
   std::vector<std::string> lines;  // of all ranks: "rank 3 on node07: GPU 1, NVIDIA H200, PCI 0000:1B:00.0"
+  std::string warning;             // "", or that the ranks' devices are of different kinds
   std::string why_none;            // where there is none: "no NVIDIA driver", "no device visible (...)"
 };
 
-// Collective over comm. Throws AgreedError (kDevice) on every rank, saying what to do, where only some ranks
-// see a device, ranks share one and `may_share` is false, the driver is older than the runtime that was
-// linked, or the ranks differ in their driver, runtime or NCCL.
-GpuPlan plan_gpus(Communicator& comm, GpuSystem& system, bool may_share);
+// Collective over comm. host: this rank's, as it is said. Throws AgreedError (kDevice) on every rank, saying
+// what to do, where only some ranks see a device, ranks share one and `may_share` is false, version_fault()
+// finds one, or the ranks have different libraries.
+GpuPlan plan_gpus(Communicator& comm, const std::string& host, GpuSystem& system, bool may_share);
 
 // "" or what is wrong with them, and what to do: a driver too old, another library loaded than built with.
 std::string version_fault(const GpuVersions& versions);
