@@ -30,6 +30,16 @@
 #define TANDEM_HOST_DEVICE __host__ __device__ __forceinline__
 #endif
 
+// Before a loop. Array elements are registers only where every index is known when the code is compiled.
+#ifdef TANDEM_EMULATED
+#define TANDEM_UNROLL
+#define TANDEM_UNROLL_BY(count)
+#else
+#define TANDEM_PRAGMA(words) _Pragma(#words)
+#define TANDEM_UNROLL _Pragma("unroll")
+#define TANDEM_UNROLL_BY(count) TANDEM_PRAGMA(unroll count)
+#endif
+
 namespace tandem::cuda {
 
 inline constexpr int kWarp = 32;
