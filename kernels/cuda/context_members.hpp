@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <unordered_map>
 
 #include "kernels/cuda_context.hpp"
 
@@ -20,10 +21,15 @@ struct CudaContext::Members {
   void* scratch = nullptr;
   std::size_t scratch_bytes = 0;
 
-  // Page-locked memory that copies to the device go through, in halves: one is filled while the other is
-  // read.
+  // Page-locked memory that copies to the device go through: a ring of pieces, each filled from its start.
+  static constexpr int kPieces = 8;
+  static constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
   std::byte* staging = nullptr;
-  cudaEvent_t staging_read[2] = {};  // recorded after the copy out of a half
+  cudaEvent_t piece_read[kPieces] = {};  // recorded when the last copy out of a piece has been given
+  int piece = 0;
+  std::size_t piece_used = 0;
+
+  std::unordered_map<const void*, std::size_t> shared_bytes_allowed;  // by kernel
 
   // product.cu's own (the cuBLASLt handle, its workspace): made by the first product, ends before the stream.
   std::shared_ptr<void> product;

@@ -33,6 +33,17 @@ T shuffled(T value, Shuffle how, int operand) {
   return std::bit_cast<T>(static_cast<Bits>(exchange(std::bit_cast<Bits>(value), how, operand)));
 }
 
+// What each lane of a warp gives (at most 64 bytes, all lanes the same `operation`); the result's element
+// [lane] is that lane's, until this thread's next exchange. For instructions that a whole warp executes.
+using LaneBytes = std::byte[64];
+const LaneBytes* gather(const char* operation, const void* mine, std::size_t bytes);
+
+// cp.async: copies that arrive, at the latest moment allowed, when their thread waits for them. `taken` bytes
+// of the source and then zeros, `bytes` together.
+void copy_later(void* shared, const void* source, std::size_t taken, std::size_t bytes);
+void close_copies();
+void finish_copies(int pending_groups);
+
 // The block's shared memory; a violation where fewer than `bytes` were given at the launch.
 void* shared_memory(std::size_t bytes);
 void check_aligned(const void* pointer, std::size_t alignment);

@@ -38,7 +38,7 @@ class NamedRange {
 cudaLaunchConfig_t launch_config(const CudaContext& ctx, const char* name, const Grid& grid, int threads,
                                  std::size_t shared_bytes);
 // Lets a kernel have more than the 48 KiB of shared memory that it has unasked.
-void allow_shared_bytes(const char* name, const void* kernel, std::size_t bytes);
+void allow_shared_bytes(const CudaContext& ctx, const char* name, const void* kernel, std::size_t bytes);
 
 // Gives kernel(arguments...) to the context's stream: grid.x * grid.y * grid.z blocks of `threads` (whole
 // warps) with `shared_bytes` of shared memory each. An empty grid does nothing. Throws kDevice: NAME and
@@ -51,7 +51,7 @@ void launch(const CudaContext& ctx, const char* name, void (*kernel)(P...), cons
   const NamedRange range(name);
   const cudaLaunchConfig_t config = launch_config(ctx, name, grid, threads, shared_bytes);
   const auto* address = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > std::size_t{48} * 1024) allow_shared_bytes(name, address, shared_bytes);
+  if (shared_bytes > std::size_t{48} * 1024) allow_shared_bytes(ctx, name, address, shared_bytes);
   std::tuple<P...> values(std::forward<A>(arguments)...);
 #ifdef TANDEM_EMULATED
   std::apply([&](const auto&... value) { (emulated::check_argument(name, &value, sizeof(value)), ...); },
