@@ -1,6 +1,7 @@
 // The functions of CUDA's runtime that the project calls, on the emulated device.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -359,6 +360,42 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     const std::lock_guard lock(device_lock());
     const MemoryAccess access;
     std::memset(to, value, bytes);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind,
+                              cudaStream_t handle) {
+  if (const cudaError_t error = driver_state("cudaMemcpy2DAsync"); error != cudaSuccess) return error;
+  const auto stream = stream_of(handle);
+  if (!stream) return noted(cudaErrorInvalidResourceHandle);
+  if (width > to_pitch || width > from_pitch) return noted(cudaErrorInvalidPitchValue);
+  if (width == 0 || height == 0) return cudaSuccess;
+  check_copy(to, from, (height - 1) * std::min(to_pitch, from_pitch) + width, kind);
+  give(*stream, [=] {
+    const std::lock_guard lock(device_lock());
+    const MemoryAccess access;
+    for (std::size_t row = 0; row < height; ++row)
+      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                   width);
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset2DAsync(void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
+                              cudaStream_t handle) {
+  if (const cudaError_t error = driver_state("cudaMemset2DAsync"); error != cudaSuccess) return error;
+  const auto stream = stream_of(handle);
+  if (!stream) return noted(cudaErrorInvalidResourceHandle);
+  if (width > pitch) return noted(cudaErrorInvalidPitchValue);
+  if (width == 0 || height == 0) return cudaSuccess;
+  check_device_range("cudaMemset2DAsync", to, (height - 1) * pitch + width);
+  give(*stream, [=] {
+    const std::lock_guard lock(device_lock());
+    const MemoryAccess access;
+    for (std::size_t row = 0; row < height; ++row)
+      std::memset(static_cast<char*>(to) + row * pitch, value, width);
   });
   return cudaSuccess;
 }
