@@ -15,8 +15,8 @@ namespace tandem {
 void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
                    std::span<const std::int32_t> target, bool gradient);
 
-// On a device, where the gradient has its own place, which may be logits itself; none (null data): not
-// wanted. The sum in float32, each part of a row in a fixed order.
+// On a device the logits are left as they are and the gradient has its own place, which may be logits itself
+// where both are float32; none (null data): not wanted. The sum in float32, in an order fixed by V.
 void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,
                    std::span<const std::int32_t> target, Matrix gradient);
 void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,
