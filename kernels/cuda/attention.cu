@@ -50,7 +50,7 @@ void check_head_dim(const HeadShape& heads) {
 }
 
 attention::Samples samples_of(std::span<const std::int32_t> begin) {
-  return {begin.data(), begin.empty() ? 0 : static_cast<std::int32_t>(begin.size()) - 1};
+  return {begin.data(), begin.empty() ? 0 : static_cast<std::int64_t>(begin.size()) - 1};
 }
 
 float score_scale(const HeadShape& heads) {
@@ -69,6 +69,7 @@ void run_forward(const CudaContext& ctx, MatrixView<T> o, Matrix lse, MatrixView
   x.q = attention::Rows<const T>(q), x.k = attention::Rows<const T>(k), x.v = attention::Rows<const T>(v);
   x.samples = samples_of(sample_begin);
   x.n_heads = static_cast<int>(heads.n_heads), x.n_kv_heads = static_cast<int>(heads.n_kv_heads);
+  x.group = x.n_heads / x.n_kv_heads;
   x.scale = score_scale(heads);
   attention::forward(ctx, x, q.rows, static_cast<int>(heads.head_dim));
 }
@@ -89,6 +90,7 @@ void run_backward(const CudaContext& ctx, MatrixView<T> dq, MatrixView<T> dk, Ma
   x.q = attention::Rows<const T>(q), x.k = attention::Rows<const T>(k), x.v = attention::Rows<const T>(v);
   x.samples = samples_of(sample_begin);
   x.n_heads = static_cast<int>(heads.n_heads), x.n_kv_heads = static_cast<int>(heads.n_kv_heads);
+  x.group = x.n_heads / x.n_kv_heads;
   x.scale = score_scale(heads);
   const int head_dim = static_cast<int>(heads.head_dim);
   launch_delta(ctx, x, q.rows, head_dim);

@@ -189,7 +189,7 @@ TANDEM_KERNEL_BOUNDS(kThreads, 2)
 attention_forward_bf16(ForwardOperands<Bf16> x) {
   auto& tile = block_shared<ForwardTiles<kDim>>();
   const Work work = heaviest_first(x.n_kv_heads);
-  const int group = x.n_heads / x.n_kv_heads;
+  const int group = x.group;
   const Share share = find_share(x.samples, work.index, group, kRows);
   if (share.length == 0) return;
   const std::int64_t kv_col = static_cast<std::int64_t>(work.head) * kDim;
@@ -315,7 +315,7 @@ attention_backward_kv_bf16(BackwardOperands<Bf16> x) {
   const Work work = in_order(x.n_kv_heads);
   const Share share = find_share(x.samples, work.index, 1, kKeyRows);
   if (share.length == 0) return;
-  const int group = x.n_heads / x.n_kv_heads, n_keys = min_of(kKeyRows, share.length - share.first);
+  const int group = x.group, n_keys = min_of(kKeyRows, share.length - share.first);
   const OneHead place{share.begin + share.first, static_cast<std::int64_t>(work.head) * kDim};
   const float scale = x.scale * kLog2E;
 
@@ -397,7 +397,7 @@ TANDEM_KERNEL_BOUNDS(kThreads, 2)
 attention_backward_q_bf16(BackwardOperands<Bf16> x) {
   auto& tile = block_shared<QTiles<kDim>>();
   const Work work = heaviest_first(x.n_kv_heads);
-  const int group = x.n_heads / x.n_kv_heads;
+  const int group = x.group;
   const Share share = find_share(x.samples, work.index, group, kRows);
   if (share.length == 0) return;
   const std::int64_t kv_col = static_cast<std::int64_t>(work.head) * kDim;
@@ -467,7 +467,7 @@ attention_backward_q_bf16(BackwardOperands<Bf16> x) {
 
 template <int kDim>
 void run_forward(const CudaContext& ctx, const ForwardOperands<Bf16>& x, std::int64_t n_tokens) {
-  const int group = x.n_heads / x.n_kv_heads;
+  const int group = x.group;
   launch(ctx, "attention_forward", attention_forward_bf16<kDim>,
          {blocks_bound(n_tokens, x.samples.count, group, kRows) * x.n_kv_heads}, kThreads,
          sizeof(ForwardTiles<kDim>), x);
@@ -475,7 +475,7 @@ void run_forward(const CudaContext& ctx, const ForwardOperands<Bf16>& x, std::in
 
 template <int kDim>
 void run_backward(const CudaContext& ctx, const BackwardOperands<Bf16>& x, std::int64_t n_tokens) {
-  const int group = x.n_heads / x.n_kv_heads;
+  const int group = x.group;
   launch(ctx, "attention_backward_kv", attention_backward_kv_bf16<kDim>,
          {blocks_bound(n_tokens, x.samples.count, 1, kKeyRows) * x.n_kv_heads}, kThreads,
          sizeof(KvTiles<kDim>), x);

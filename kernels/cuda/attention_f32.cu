@@ -173,7 +173,7 @@ attention_forward_f32(ForwardOperands<float> x) {
   const Share share = find_share(x.samples, work.index, 1, kQueries);
   if (share.length == 0) return;
   const std::int64_t col = static_cast<std::int64_t>(work.head) * kDim,
-                     kv_col = static_cast<std::int64_t>(work.head / (x.n_heads / x.n_kv_heads)) * kDim;
+                     kv_col = static_cast<std::int64_t>(work.head / x.group) * kDim;
   const int n_queries = min_of(kQueries, share.length - share.first), n_keys = share.first + n_queries;
 
   load_rows<kDim, kQueries>(tile.q, x.q, share.begin + share.first, col, n_queries);
@@ -245,7 +245,7 @@ attention_backward_kv_f32(BackwardOperands<float> x) {
   const Work work = in_order(x.n_kv_heads);
   const Share share = find_share(x.samples, work.index, 1, kTile);
   if (share.length == 0) return;
-  const int group = x.n_heads / x.n_kv_heads, n_keys = min_of(kTile, share.length - share.first);
+  const int group = x.group, n_keys = min_of(kTile, share.length - share.first);
   const std::int64_t kv_col = static_cast<std::int64_t>(work.head) * kDim;
 
   load_rows<kDim, kTile>(tile.k, x.k, share.begin + share.first, kv_col, n_keys);
@@ -303,7 +303,7 @@ attention_backward_q_f32(BackwardOperands<float> x) {
   const Share share = find_share(x.samples, work.index, 1, kTile);
   if (share.length == 0) return;
   const std::int64_t col = static_cast<std::int64_t>(work.head) * kDim,
-                     kv_col = static_cast<std::int64_t>(work.head / (x.n_heads / x.n_kv_heads)) * kDim,
+                     kv_col = static_cast<std::int64_t>(work.head / x.group) * kDim,
                      row = share.begin + share.first;
   const int n_queries = min_of(kTile, share.length - share.first), n_keys = share.first + n_queries;
 

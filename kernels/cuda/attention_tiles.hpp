@@ -18,7 +18,7 @@ template <class T>
 struct Rows {
   T* data;
   std::int64_t stride;
-  bool aligned;  // every head of every row begins at a multiple of 16 bytes
+  std::int64_t aligned;  // not 0: every head of every row begins at a multiple of 16 bytes
 
   Rows() = default;
   explicit Rows(const MatrixView<T>& m)
@@ -36,7 +36,7 @@ TANDEM_DEVICE std::int32_t min_of(std::int32_t a, std::int32_t b) { return a < b
 // The samples of a packed row.
 struct Samples {
   const std::int32_t* begin;
-  std::int32_t count;
+  std::int64_t count;
 };
 
 // Blocks that compute `per_block` rows each and begin at their sample's first row, where a token has
@@ -57,7 +57,7 @@ struct Share {
 // from its own first token.
 TANDEM_DEVICE Share find_share(const Samples& samples, std::int64_t index, int rows_per_token,
                                int per_block) {
-  for (std::int32_t s = 0; s < samples.count; ++s) {
+  for (std::int64_t s = 0; s < samples.count; ++s) {
     const std::int32_t begin = samples.begin[s], length = samples.begin[s + 1] - begin;
     const std::int64_t rows = static_cast<std::int64_t>(length) * rows_per_token;
     const std::int64_t blocks = (rows + per_block - 1) / per_block;
@@ -81,7 +81,8 @@ TANDEM_DEVICE Work in_order(int n_heads) {
   return {static_cast<std::int64_t>(block_x() / n), static_cast<int>(block_x() % n)};
 }
 
-// Operands as in attention.hpp.
+// Operands as in attention.hpp. These structures have no padding: the emulation looks for host pointers in
+// all of a kernel's arguments.
 template <class T>
 struct ForwardOperands {
   Rows<T> o;
@@ -89,7 +90,7 @@ struct ForwardOperands {
   std::int64_t lse_stride;
   Rows<const T> q, k, v;
   Samples samples;
-  int n_heads, n_kv_heads;
+  int n_heads, n_kv_heads, group;  // group = n_heads / n_kv_heads
   float scale;
 };
 
@@ -103,7 +104,7 @@ struct BackwardOperands {
   std::int64_t delta_stride;
   Rows<const T> q, k, v;
   Samples samples;
-  int n_heads, n_kv_heads;
+  int n_heads, n_kv_heads, group;  // group = n_heads / n_kv_heads
   float scale;
 };
 
