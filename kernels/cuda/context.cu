@@ -129,8 +129,9 @@ void CudaContext::synchronize() const { check(cudaStreamSynchronize(members_->st
 void CudaContext::reserve(std::size_t bytes) {
   Members& m = *members_;
   if (bytes <= m.scratch_bytes) return;
-  if (m.scratch) check(cudaFree(std::exchange(m.scratch, nullptr)), "freeing memory of the GPU");
   m.scratch_bytes = 0;
+  if (m.scratch) check(cudaFree(m.scratch), "freeing memory of the GPU");
+  m.scratch = nullptr;
   m.scratch = device_memory(m.device, bytes, "scratch");
   m.scratch_bytes = bytes;
 }

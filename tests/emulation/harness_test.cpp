@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/port.hpp"
+#include "kernels/cuda/ptx.hpp"
 #include "tests/emulation/device_matrix.hpp"
 #include "tests/emulation/emulation.hpp"
 
@@ -311,27 +312,30 @@ TEST(EmulationDeathTest, AFibersUsedUpStackEndsWithALine) {
 
 // ---- asynchronous copies into shared memory ----
 
-TANDEM_KERNEL copies_through_shared(float* y, const float* x, int pending) {
+TANDEM_KERNEL copies_through_shared(float* y, const float* x, bool wait) {
   Line& line = block_shared<Line>();
-  emulated::copy_later(&line.at[4 * lane()], x + 4 * lane(), 16, 16);
-  emulated::close_copies();
-  emulated::finish_copies(pending);
+  cp_async_16(&line.at[4 * lane()], x + 4 * lane(), true);
+  cp_async_commit();
+  if (wait)
+    cp_async_wait<0>();
+  else
+    cp_async_wait<1>();
   warp_barrier();
   for (int i = 0; i < 4; ++i) y[4 * lane() + i] = line.at[127 - 4 * lane() - i];
 }
 
 TEST(Emulation, SeesAMissingWaitForAnAsynchronousCopy) {
-  const auto reversed = [](int pending) {
+  const auto reversed = [](bool wait) {
     const CudaContext ctx(0);
     const DeviceArray<float> x(ctx, counting(128)), y(ctx, 128);
-    launch(ctx, "copies", copies_through_shared, {1}, 32, sizeof(Line), y.data(), x.data(), pending);
+    launch(ctx, "copies", copies_through_shared, {1}, 32, sizeof(Line), y.data(), x.data(), wait);
     const std::vector<float> got = y.host();
     for (std::size_t i = 0; i < 128; ++i)
       if (got[i] != static_cast<float>(127 - i)) return false;
     return true;
   };
-  EXPECT_EQ(orders_passed([&] { return reversed(0); }), 3);
-  EXPECT_EQ(orders_passed([&] { return reversed(1); }), 0);
+  EXPECT_EQ(orders_passed([&] { return reversed(true); }), 3);
+  EXPECT_EQ(orders_passed([&] { return reversed(false); }), 0);
 }
 
 // ---- streams ----
