@@ -29,12 +29,12 @@ TYPED_TEST(EmulatedCrossEntropy, MatchesTheMirror) {
   const CudaContext ctx(0);
   // Up to several units a thread; more than the 163 KiB that are kept of a row.
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{0, 8},
-                                  {1, 1},
-                                  {3, 31},
-                                  {33, 33},
-                                  {3, 1003},
-                                  {2, 5003},
-                                  {1, 50001}}) {
+                                   {1, 1},
+                                   {3, 31},
+                                   {33, 33},
+                                   {3, 1003},
+                                   {2, 5003},
+                                   {1, 50001}}) {
     const Loss loss(rows, cols);
     DeviceArray<std::int32_t> target(ctx, loss.target);
     std::vector<T> gradient;

@@ -175,6 +175,21 @@ TYPED_TEST(EmulatedElementwise, DropoutHasTheBitsOfTheCpu) {
     }
 }
 
+// The mask is decided to the last of 53 bits: at p = unit the element is kept, just above it not.
+TEST(EmulatedDropout, DrawsTheLineWhereTheSpecDoes) {
+  const CudaContext ctx(0);
+  Mask mask(ctx, 1);
+  std::uint64_t c = 0;  // an element below 1/4, so that doubles lie closer than 2^-53
+  while (mask.host(0.0).stream.unit(mask.key[0] + c) >= 0.25) ++c;
+  const double unit = mask.host(0.0).stream.unit(mask.key[0] + c);
+  const auto cols = static_cast<std::int64_t>(c) + 1;
+  OnDevice<float> x(ctx, mirror::Matrix::Ones(1, cols)), at(ctx, 1, cols), above(ctx, 1, cols);
+  dropout(ctx, at.view(), x.cview(), mask.device(unit));
+  dropout(ctx, above.view(), x.cview(), mask.device(std::nextafter(unit, 1.0)));
+  EXPECT_EQ(at.elements().back(), 1.0f / static_cast<float>(1.0 - unit));
+  EXPECT_EQ(above.elements().back(), 0.0f);
+}
+
 TYPED_TEST(EmulatedElementwise, GatherCopiesRows) {
   using T = TypeParam;
   const CudaContext ctx(0);
