@@ -1,5 +1,8 @@
-// A warp a head of a token: its norm and its rotation touch nothing else. A lane holds pairs (i, i + D/2) of
-// neighbouring i.
+// A block a token, and of it some neighbouring lanes a head, as many as have something to do: a head's norm
+// and rotation touch nothing else. A lane holds pairs (i, i + D/2) of neighbouring i.
+#include <algorithm>
+#include <bit>
+
 #include "kernels/cuda/elements.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/rope.hpp"
@@ -10,9 +13,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kN = 2;  // neighbouring pairs a lane takes at a time
-constexpr int kSteps = static_cast<int>(kMaxHeadDim / 2 / (kWarp * kN));  // and how often, at most
-constexpr int kWarps = 8;
+constexpr std::int64_t kMaxThreads = 256;
 
 struct Tables {
   const float *q_norm, *k_norm;  // null: no norm
@@ -20,163 +21,167 @@ struct Tables {
   const std::int32_t* position;
   ConstMatrix cos, sin;
   HeadShape heads;
+  int lanes;  // of a head: a power of 2
 };
 
-// The pairs of one head that a lane holds.
-struct Pairs {
-  float low[kSteps][kN], high[kSteps][kN];
-};
-
-template <class T>
-TANDEM_DEVICE void load_pairs(Pairs& p, const T* head, int half) {
-  TANDEM_UNROLL
-  for (int s = 0; s < kSteps; ++s) {
-    const int i = (s * kWarp + lane()) * kN;
-    load(p.low[s], head + i, half - i);
-    load(p.high[s], head + half + i, half - i);
-  }
-}
-
-template <class T>
-TANDEM_DEVICE void store_pairs(T* head, const Pairs& p, int half) {
-  TANDEM_UNROLL
-  for (int s = 0; s < kSteps; ++s) {
-    const int i = (s * kWarp + lane()) * kN;
-    store(head + i, p.low[s], half - i);
-    store(head + half + i, p.high[s], half - i);
-  }
-}
-
-// y = rotation of x by +-angle
-template <bool kBack>
-TANDEM_DEVICE void rotate(Pairs& p, const float* cos, const float* sin, int half) {
-  TANDEM_UNROLL
-  for (int s = 0; s < kSteps; ++s) {
-    const int i = (s * kWarp + lane()) * kN;
-    float c[kN], n[kN];
-    load(c, cos + i, half - i);
-    load(n, sin + i, half - i);
-    TANDEM_UNROLL
-    for (int j = 0; j < kN; ++j) {
-      const float low = p.low[s][j], high = p.high[s][j], sine = kBack ? -n[j] : n[j];
-      p.low[s][j] = low * c[j] - high * sine;
-      p.high[s][j] = high * c[j] + low * sine;
-    }
-  }
-}
-
-// Sum of the head's f(low) + f(high), the same in every lane.
-template <class Term>
-TANDEM_DEVICE float head_sum(const Term& term) {
-  float sum = 0.0f;
-  TANDEM_UNROLL
-  for (int s = 0; s < kSteps; ++s) TANDEM_UNROLL
-  for (int j = 0; j < kN; ++j) sum += term(s, j);
-  return warp_sum(sum);
-}
-
-TANDEM_DEVICE float rstd_of(const Pairs& x, int dim, float eps) {
-  const float squares =
-      head_sum([&](int s, int j) { return x.low[s][j] * x.low[s][j] + x.high[s][j] * x.high[s][j]; });
-  return 1.0f / sqrt_f32(squares / static_cast<float>(dim) + eps);
-}
-
-// Which head of which token this warp takes.
+// What one lane has to do at a time.
 struct Place {
-  std::int64_t token, head;
-  bool query, inside;
+  int head;  // key heads behind the query heads
+  bool query;
+  int first, count;  // its pairs; none where count <= 0
 };
 
-TANDEM_DEVICE Place place(std::int64_t n_tokens, const HeadShape& heads) {
-  const std::int64_t of_token = heads.n_heads + heads.n_kv_heads,
-                     at = static_cast<std::int64_t>(block_x()) * kWarps + warp();
-  const std::int64_t token = at / of_token, head = at % of_token;
-  return {token, head, head < heads.n_heads, token < n_tokens};
+TANDEM_DEVICE int n_heads(const Tables& in) {
+  return static_cast<int>(in.heads.n_heads + in.heads.n_kv_heads);
+}
+
+template <int kN>
+TANDEM_DEVICE Place place(int head, const Tables& in) {
+  const int first = thread_x() % in.lanes * kN;
+  return {head, head < in.heads.n_heads, first,
+          head < n_heads(in) ? static_cast<int>(in.heads.head_dim / 2) - first : 0};
+}
+
+// The pairs that a lane holds.
+template <int kN>
+struct Pairs {
+  float low[kN], high[kN];
+};
+
+template <int kN, class T>
+TANDEM_DEVICE Pairs<kN> load_pairs(const T* head, const Place& at) {
+  Pairs<kN> p;
+  load(p.low, head + at.first, at.count);
+  load(p.high, head + at.first + (at.first + at.count), at.count);
+  return p;
+}
+
+template <int kN, class T>
+TANDEM_DEVICE void store_pairs(T* head, const Pairs<kN>& p, const Place& at) {
+  store(head + at.first, p.low, at.count);
+  store(head + at.first + (at.first + at.count), p.high, at.count);
+}
+
+// By the angle, or back.
+template <bool kBack, int kN>
+TANDEM_DEVICE void rotate(Pairs<kN>& p, const Tables& in, const Place& at) {
+  const std::int32_t position = in.position[block_x()];
+  float cos[kN], sin[kN];
+  load(cos, in.cos.row(position) + at.first, at.count);
+  load(sin, in.sin.row(position) + at.first, at.count);
+  TANDEM_UNROLL
+  for (int j = 0; j < kN; ++j) {
+    const float low = p.low[j], high = p.high[j], sine = kBack ? -sin[j] : sin[j];
+    p.low[j] = low * cos[j] - high * sine;
+    p.high[j] = high * cos[j] + low * sine;
+  }
+}
+
+// The sum over a head's lanes, in each of them.
+TANDEM_DEVICE float head_sum(float value, int lanes) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
+template <int kN>
+TANDEM_DEVICE float rstd_of(const Pairs<kN>& x, const Tables& in) {
+  float squares = 0.0f;
+  TANDEM_UNROLL
+  for (int j = 0; j < kN; ++j) squares += x.low[j] * x.low[j] + x.high[j] * x.high[j];
+  return 1.0f / sqrt_f32(head_sum(squares, in.lanes) / static_cast<float>(in.heads.head_dim) + in.eps);
 }
 
 template <class T>
 TANDEM_KERNEL rope_kernel(MatrixView<T> q, MatrixView<T> k, MatrixView<const T> qkv, Tables in) {
-  const Place at = place(qkv.rows, in.heads);
-  if (!at.inside) return;
-  const int dim = static_cast<int>(in.heads.head_dim), half = dim / 2;
-  const float* norm = at.query ? in.q_norm : in.k_norm;
-  Pairs x;
-  load_pairs(x, qkv.row(at.token) + at.head * dim, half);
-  if (norm != nullptr) {
-    const float rstd = rstd_of(x, dim, in.eps);
-    Pairs w;
-    load_pairs(w, norm, half);
-    TANDEM_UNROLL
-    for (int s = 0; s < kSteps; ++s) TANDEM_UNROLL
-    for (int j = 0; j < kN; ++j) {
-      x.low[s][j] = w.low[s][j] * (x.low[s][j] * rstd);
-      x.high[s][j] = w.high[s][j] * (x.high[s][j] * rstd);
+  constexpr int kN = kUnit<T>;
+  const std::int64_t dim = in.heads.head_dim;
+  // All threads go round equally often: a warp's lanes meet in its sums.
+  for (int head = 0; head < n_heads(in); head += thread_count() / in.lanes) {
+    const Place at = place<kN>(head + thread_x() / in.lanes, in);
+    const float* norm = at.query ? in.q_norm : in.k_norm;
+    Pairs<kN> x = load_pairs<kN>(qkv.row(block_x()) + at.head * dim, at);
+    if (norm != nullptr) {  // both or neither
+      const float rstd = rstd_of(x, in);
+      const Pairs<kN> w = load_pairs<kN>(norm, at);
+      TANDEM_UNROLL
+      for (int j = 0; j < kN; ++j) {
+        x.low[j] = w.low[j] * (x.low[j] * rstd);
+        x.high[j] = w.high[j] * (x.high[j] * rstd);
+      }
     }
+    rotate<false>(x, in, at);
+    store_pairs(
+        at.query ? q.row(block_x()) + at.head * dim : k.row(block_x()) + (at.head - in.heads.n_heads) * dim,
+        x, at);
   }
-  const std::int32_t position = in.position[at.token];
-  rotate<false>(x, in.cos.row(position), in.sin.row(position), half);
-  T* out = at.query ? q.row(at.token) + at.head * dim : k.row(at.token) + (at.head - in.heads.n_heads) * dim;
-  store_pairs(out, x, half);
 }
 
 template <class T>
 TANDEM_KERNEL rope_backward_kernel(MatrixView<T> dqkv, MatrixView<const T> dq, MatrixView<const T> dk,
                                    MatrixView<const T> qkv, Tables in) {
-  const Place at = place(qkv.rows, in.heads);
-  if (!at.inside) return;
-  const int dim = static_cast<int>(in.heads.head_dim), half = dim / 2;
-  const float* norm = at.query ? in.q_norm : in.k_norm;
-  Pairs g;
-  load_pairs(
-      g, at.query ? dq.row(at.token) + at.head * dim : dk.row(at.token) + (at.head - in.heads.n_heads) * dim,
-      half);
-  const std::int32_t position = in.position[at.token];
-  rotate<true>(g, in.cos.row(position), in.sin.row(position), half);
-  if (norm != nullptr) {
-    Pairs x, w;
-    load_pairs(x, qkv.row(at.token) + at.head * dim, half);
-    load_pairs(w, norm, half);
-    const float rstd = rstd_of(x, dim, in.eps);
-    const float projection = head_sum([&](int s, int j) {
-      return w.low[s][j] * g.low[s][j] * x.low[s][j] + w.high[s][j] * g.high[s][j] * x.high[s][j];
-    });
-    const float along = rstd * rstd * rstd * projection / static_cast<float>(dim);
-    TANDEM_UNROLL
-    for (int s = 0; s < kSteps; ++s) TANDEM_UNROLL
-    for (int j = 0; j < kN; ++j) {
-      g.low[s][j] = rstd * (w.low[s][j] * g.low[s][j]) - along * x.low[s][j];
-      g.high[s][j] = rstd * (w.high[s][j] * g.high[s][j]) - along * x.high[s][j];
+  constexpr int kN = kUnit<T>;
+  const std::int64_t dim = in.heads.head_dim;
+  for (int head = 0; head < n_heads(in); head += thread_count() / in.lanes) {
+    const Place at = place<kN>(head + thread_x() / in.lanes, in);
+    const float* norm = at.query ? in.q_norm : in.k_norm;
+    Pairs<kN> g = load_pairs<kN>(
+        at.query ? dq.row(block_x()) + at.head * dim : dk.row(block_x()) + (at.head - in.heads.n_heads) * dim,
+        at);
+    rotate<true>(g, in, at);
+    if (norm != nullptr) {
+      const Pairs<kN> x = load_pairs<kN>(qkv.row(block_x()) + at.head * dim, at),
+                      w = load_pairs<kN>(norm, at);
+      const float rstd = rstd_of(x, in);
+      float projection = 0.0f;
+      TANDEM_UNROLL
+      for (int j = 0; j < kN; ++j) {
+        g.low[j] *= w.low[j];
+        g.high[j] *= w.high[j];
+        projection += g.low[j] * x.low[j] + g.high[j] * x.high[j];
+      }
+      const float along = rstd * rstd * rstd * head_sum(projection, in.lanes) / static_cast<float>(dim);
+      TANDEM_UNROLL
+      for (int j = 0; j < kN; ++j) {
+        g.low[j] = rstd * g.low[j] - along * x.low[j];
+        g.high[j] = rstd * g.high[j] - along * x.high[j];
+      }
     }
+    store_pairs(dqkv.row(block_x()) + at.head * dim, g, at);
   }
-  store_pairs(dqkv.row(at.token) + at.head * dim, g, half);
 }
 
+// lanes: as many as hold the pairs of a head, each a unit of T.
+template <class T>
 Tables tables(const RopeInputs& in) {
+  const std::int64_t units = blocks_for(in.heads.head_dim / 2, kUnit<T>);
+  static_assert(kMaxHeadDim / 2 <= std::int64_t{kWarp} * kUnit<T>);
   return {in.q_norm.empty() ? nullptr : in.q_norm.data(),
           in.k_norm.empty() ? nullptr : in.k_norm.data(),
           in.eps,
           in.position.data(),
           in.cos,
           in.sin,
-          in.heads};
+          in.heads,
+          static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(units)))};
 }
 
-std::int64_t blocks(std::int64_t n_tokens, const HeadShape& heads) {
-  return blocks_for(n_tokens * (heads.n_heads + heads.n_kv_heads), kWarps);
+int threads(const Tables& in) {
+  const std::int64_t wanted = (in.heads.n_heads + in.heads.n_kv_heads) * in.lanes;
+  return static_cast<int>(std::min(kMaxThreads, blocks_for(wanted, kWarp) * kWarp));
 }
 
 template <class T>
 void forward(const CudaContext& ctx, MatrixView<T> q, MatrixView<T> k, MatrixView<const T> qkv,
-             const RopeInputs& in) {
-  launch(ctx, "rope_forward", rope_kernel<T>, {blocks(qkv.rows, in.heads)}, kWarp * kWarps, 0, q, k, qkv,
-         tables(in));
+             const RopeInputs& inputs) {
+  const Tables in = tables<T>(inputs);
+  launch(ctx, "rope_forward", rope_kernel<T>, {qkv.rows}, threads(in), 0, q, k, qkv, in);
 }
 
 template <class T>
 void backward(const CudaContext& ctx, MatrixView<T> dqkv, MatrixView<const T> dq, MatrixView<const T> dk,
-              MatrixView<const T> qkv, const RopeInputs& in) {
-  launch(ctx, "rope_backward", rope_backward_kernel<T>, {blocks(qkv.rows, in.heads)}, kWarp * kWarps, 0, dqkv,
-         dq, dk, qkv, tables(in));
+              MatrixView<const T> qkv, const RopeInputs& inputs) {
+  const Tables in = tables<T>(inputs);
+  launch(ctx, "rope_backward", rope_backward_kernel<T>, {qkv.rows}, threads(in), 0, dqkv, dq, dk, qkv, in);
 }
 
 }  // namespace

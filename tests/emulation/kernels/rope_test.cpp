@@ -19,7 +19,7 @@ struct Case {
 const Case kCases[] = {
     {{}, {2, 1, 64}, true},       {{1}, {1, 1, 2}, true},         {{5, 1, 27}, {3, 1, 6}, true},
     {{4, 3}, {3, 1, 64}, false},  {{5, 1, 2}, {6, 3, 128}, true}, {{3, 2}, {3, 3, 128}, false},
-    {{2, 31}, {1, 1, 256}, true},
+    {{2, 31}, {1, 1, 256}, true}, {{2}, {40, 10, 128}, true},
 };
 
 // A case's operands, and what the mirror makes of them.
@@ -80,10 +80,12 @@ mirror::Matrix rotated_size(const mirror::Matrix& x, const mirror::RopeTable& ta
   return mirror::rope(x.cwiseAbs(), sum).cwiseMax(mirror::rope(x.cwiseAbs(), sum, true));
 }
 
-// A lane's four pairs, two products each, then log2(32) additions.
-constexpr int kSum = 8 + 5;
+// A lane's pairs, two products each, then log2(32) additions.
+template <class T>
+constexpr int kSum = 2 * kUnit<T> + 2 + 5;
 // The mean, + eps, half of all by the root; the root and the quotient.
-constexpr double kRstd = (kSum + 3) / 2.0 + 2;
+template <class T>
+constexpr double kRstd = (kSum<T> + 3) / 2.0 + 2;
 
 // One side's result and its derivative by the mirror, with their sizes.
 struct Side {
@@ -154,7 +156,8 @@ TYPED_TEST(EmulatedRope, MatchesTheMirrorForwardAndBackward) {
     const Side k(r.qkv.middleCols(q_cols, kv_cols), r.dk, r.k_norm, r.table, c.norm, d);
     // A product and an addition; before them the norm, or behind them its derivative (the projection: rstd
     // three times, its sum with two products a term, four more; then a product and a difference).
-    const double there = 2 + (c.norm ? kRstd + 2 : 0), back = 2 + (c.norm ? 3 * kRstd + kSum + 8 : 0);
+    const double there = 2 + (c.norm ? kRstd<T> + 2 : 0),
+                 back = 2 + (c.norm ? 3 * kRstd<T> + kSum<T> + 8 : 0);
     expect_within(forward(true), q.y, q.y_size, there, "q");
     expect_within(forward(false), k.y, k.y_size, there, "k");
     expect_within(columns_of(0, q_cols), q.dx, q.dx_size, back, "dq");
