@@ -1,4 +1,4 @@
-# tandem_library(NAME [LIBS ...] [PRIVATE_LIBS ...] [EXCLUDE FILE]): a static library of the folder's own .cpp files
+# tandem_library(NAME [LIBS ...] [PRIVATE_LIBS ...] [EXCLUDE FILE_OR_FOLDER/]): a static library of the folder's own .cpp files
 # (subfolders too). Headers are included by their path from the project's root.
 function(tandem_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
@@ -18,7 +18,7 @@ function(tandem_library name)
   cmake_parse_arguments(ARG "" "EXCLUDE" "LIBS;PRIVATE_LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   if(ARG_EXCLUDE)
-    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${ARG_EXCLUDE}")
   endif()
   add_library(${name} STATIC ${sources})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})

@@ -23,6 +23,8 @@
 
 namespace tandem {
 
+class Waiting;  // watchdog.hpp
+
 // Communication itself failed on this rank. The others cannot be asked any more, so agree() lets it through:
 // the caller ends the whole job (the program: MPI_Abort; never MPI_Finalize, which would wait for the
 // others).
@@ -63,6 +65,9 @@ class Communicator {
 
   // What is said of a collective that never ends: the update it belongs to.
   virtual void at_update(std::int64_t) {}
+
+  // Where one who waits for the ranks elsewhere (NCCL) tells the watchdog so; null where there is none.
+  virtual Waiting* waiting() { return nullptr; }
 
   // The ranks that share this rank's memory (its node), numbered in the order of their ranks here.
   virtual std::unique_ptr<Communicator> node() = 0;

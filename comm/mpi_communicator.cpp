@@ -29,26 +29,6 @@ int exceptions_now() { return std::uncaught_exceptions(); }
 
 }  // namespace
 
-// While it lives, the watchdog knows what this rank waits in.
-class MpiCommunicator::InCollective {
- public:
-  InCollective(const MpiCommunicator& comm, const char* what, std::uint64_t count)
-      : watchdog_(comm.watchdog_.get()) {
-    if (watchdog_) watchdog_->waiting().enter(what, count);
-  }
-  ~InCollective() {
-    if (watchdog_) watchdog_->waiting().leave();
-  }
-  void goes_on() const {
-    if (watchdog_) watchdog_->waiting().goes_on();
-  }
-  InCollective(const InCollective&) = delete;
-  InCollective& operator=(const InCollective&) = delete;
-
- private:
-  Watchdog* watchdog_;
-};
-
 MpiCommunicator::MpiCommunicator(MPI_Comm host, WatchdogLimits limits) {
   int initialized = 0;
   int finalized = 0;
@@ -105,7 +85,7 @@ void MpiCommunicator::check(int code, std::string_view call) {
 }
 
 void MpiCommunicator::all_reduce_sum(std::span<std::int64_t> values) {
-  const InCollective waits(*this, "all_reduce_sum", values.size());
+  const InCollective waits(waiting(), "all_reduce_sum", values.size());
   for (std::size_t begin = 0; begin < values.size(); begin += kChunk) {
     const std::size_t n = std::min(kChunk, values.size() - begin);
     // Unsigned, because sums wrap.
@@ -124,7 +104,7 @@ void MpiCommunicator::all_gather(std::span<const std::byte> mine, std::span<std:
     misuse(cat("all_gather of ", mine.size(), " bytes from each of ", size_, " ranks into ", all.size(),
                " bytes (at most ", kMaxCount, ")"));
   }
-  const InCollective waits(*this, "all_gather", mine.size());
+  const InCollective waits(waiting(), "all_gather", mine.size());
   const int n = static_cast<int>(mine.size());
   check(MPI_Allgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, comm_),
         cat("all_gather(", n, " bytes of each rank)"));
@@ -141,7 +121,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(std::string_view mine)
     total += length;
   }
   std::string all(total, '\0');
-  const InCollective waits(*this, "all_gather_text", total);
+  const InCollective waits(waiting(), "all_gather_text", total);
   check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(), counts.data(),
                        offsets.data(), MPI_BYTE, comm_),
         cat("all_gather_text(", mine.size(), " of ", total, " bytes)"));
@@ -154,7 +134,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(std::string_view mine)
 }
 
 void MpiCommunicator::broadcast(std::span<std::byte> bytes, int root) {
-  const InCollective waits(*this, "broadcast", bytes.size());
+  const InCollective waits(waiting(), "broadcast", bytes.size());
   for (std::size_t begin = 0; begin < bytes.size(); begin += kMaxCount) {
     const std::size_t n = std::min(kMaxCount, bytes.size() - begin);
     check(MPI_Bcast(bytes.data() + begin, static_cast<int>(n), MPI_BYTE, root, comm_),
@@ -168,7 +148,7 @@ void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
     misuse(cat("transfer from rank ", from, " to rank ", to, " of ", size_));
   if (from == to || (rank_ != from && rank_ != to)) return;
   constexpr int kTag = 1;
-  const InCollective waits(*this, "transfer", bytes.size());
+  const InCollective waits(waiting(), "transfer", bytes.size());
   for (std::size_t begin = 0; begin < bytes.size(); begin += kMaxCount) {
     const int n = static_cast<int>(std::min(kMaxCount, bytes.size() - begin));
     const int code = rank_ == from
@@ -180,7 +160,7 @@ void MpiCommunicator::transfer(std::span<std::byte> bytes, int from, int to) {
 }
 
 void MpiCommunicator::barrier() {
-  const InCollective waits(*this, "barrier", 0);
+  const InCollective waits(waiting(), "barrier", 0);
   check(MPI_Barrier(comm_), "barrier()");
 }
 
@@ -188,9 +168,11 @@ void MpiCommunicator::at_update(std::int64_t update) {
   if (watchdog_) watchdog_->waiting().at_update(update);
 }
 
+Waiting* MpiCommunicator::waiting() { return watchdog_ ? &watchdog_->waiting() : nullptr; }
+
 std::unique_ptr<Communicator> MpiCommunicator::node() {
   MPI_Comm shared = MPI_COMM_NULL;
-  const InCollective waits(*this, "node", 0);
+  const InCollective waits(waiting(), "node", 0);
   check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &shared), "node()");
   std::unique_ptr<MpiCommunicator> node(new MpiCommunicator());
   node->adopt(shared);

@@ -30,6 +30,7 @@ class MpiCommunicator final : public Communicator {
   void transfer(std::span<std::byte> bytes, int from, int to) override;
   void barrier() override;
   void at_update(std::int64_t update) override;
+  Waiting* waiting() override;
   std::unique_ptr<Communicator> node() override;
   using Communicator::all_reduce_sum;
 
@@ -37,7 +38,6 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator() = default;
   void adopt(MPI_Comm own);
   void check(int code, std::string_view call);
-  class InCollective;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;

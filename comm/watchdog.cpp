@@ -111,27 +111,30 @@ std::string Waiting::text() const {
              update > 0 ? cat(" update ", update) : std::string());
 }
 
-struct StartLimit::State {
+struct TimeLimit::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool over = false;
   std::thread thread;
 };
 
-StartLimit::StartLimit(std::string what, double seconds, int rank) : state_(std::make_unique<State>()) {
-  state_->thread = silent_thread([state = state_.get(), what = std::move(what), seconds, rank] {
+TimeLimit::TimeLimit(std::string line, double seconds) : state_(std::make_unique<State>()) {
+  state_->thread = silent_thread([state = state_.get(), line = std::move(line), seconds] {
     std::unique_lock lock(state->mutex);
-    // Where one rank speaks, its end is that of the others: a launcher takes some seconds for it.
-    const auto limit = std::chrono::duration<double>(seconds + 4 * std::min(rank, 2));
-    if (!state->changed.wait_for(lock, limit, [&] { return state->over; }))
-      end_process(cat("tandem: ", what, " did not bring the ranks together in ", seconds, " s, seen from ",
-                      host_name(),
-                      ": look whether the nodes reach one another over the network that MPI uses (Open MPI: "
-                      "--mca btl_tcp_if_include NETWORK)"));
+    if (!state->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return state->over; }))
+      end_process(line);
   });
 }
 
-StartLimit::~StartLimit() {
+// Where one rank speaks, its end is that of the others: a launcher takes some seconds for it.
+StartLimit::StartLimit(const std::string& what, double seconds, int rank)
+    : TimeLimit(cat("tandem: ", what, " did not bring the ranks together in ", seconds, " s, seen from ",
+                    host_name(),
+                    ": look whether the nodes reach one another over the network that MPI uses (Open MPI: "
+                    "--mca btl_tcp_if_include NETWORK)"),
+                seconds + 4 * std::min(rank, 2)) {}
+
+TimeLimit::~TimeLimit() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->over = true;

@@ -47,18 +47,44 @@ class Waiting {
   std::atomic<std::int64_t> update_{0};
 };
 
-// From its making to its end, ends the process (its line on stderr, _exit(4)) after `seconds`: for what all
-// ranks must do together before there is a Watchdog.
-class StartLimit {
+// While it lives, the watchdog knows what this rank waits in. waiting: null where there is no watchdog.
+class InCollective {
  public:
-  StartLimit(std::string what, double seconds, int rank);
-  ~StartLimit();
-  StartLimit(const StartLimit&) = delete;
-  StartLimit& operator=(const StartLimit&) = delete;
+  // `what` must live for ever (a literal); count: elements or bytes.
+  InCollective(Waiting* waiting, const char* what, std::uint64_t count) : waiting_(waiting) {
+    if (waiting_) waiting_->enter(what, count);
+  }
+  ~InCollective() {
+    if (waiting_) waiting_->leave();
+  }
+  void goes_on() const {
+    if (waiting_) waiting_->goes_on();
+  }
+  InCollective(const InCollective&) = delete;
+  InCollective& operator=(const InCollective&) = delete;
+
+ private:
+  Waiting* waiting_;
+};
+
+// From its making to its end, ends the process (`line` on stderr, _exit(4)) after `seconds`: for what may
+// wait for other ranks where no Watchdog sees it.
+class TimeLimit {
+ public:
+  TimeLimit(std::string line, double seconds);
+  ~TimeLimit();
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// That of what all ranks must do together before there is a Watchdog.
+class StartLimit : public TimeLimit {
+ public:
+  StartLimit(const std::string& what, double seconds, int rank);
 };
 
 class Watchdog {

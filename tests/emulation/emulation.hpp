@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace tandem::emulation {
 
@@ -31,7 +32,8 @@ inline constexpr Order kOrders[] = {{Order::kForward, 0}, {Order::kReverse, 0}, 
 enum class StreamTime { kLate, kAtOnce };
 void set_stream_time(StreamTime time);
 
-// What the emulated machine is. TANDEM_EMULATED_GPUS sets the number of devices at the start (default 1).
+// What the emulated machine is. TANDEM_EMULATED_GPUS sets the number of devices at the start (default 1), of
+// which CUDA_VISIBLE_DEVICES picks some.
 struct Facts {
   int devices;
   int driver_version = CUDART_VERSION;  // 0: no driver
@@ -40,8 +42,10 @@ struct Facts {
   int multiprocessors = 4;
   // What a block may have on the smallest device of compute capability 8.0.
   std::size_t shared_bytes = std::size_t{163} * 1024;
+  std::vector<int> numbers = {};  // of the devices that were picked, in the machine
 };
 Facts& facts();
+int number_of(int device);
 
 // The nth call of the function from now on (1: the next) fails with `code`, whatever library it is of;
 // TANDEM_EMULATED_FAIL="cudaMalloc:2:3" does so from the program's start, in every process.
@@ -72,6 +76,9 @@ bool is_device_address(const void* pointer);
 // Gives `work` to a stream. It runs, in the stream's order, on the host thread that comes to wait for it, and
 // may wait for other host threads. Device memory is closed to it: see MemoryAccess.
 void enqueue(cudaStream_t stream, std::function<void()> work);
+// The same for work that waits for other processes: it is called again until it says that it is over, and one
+// who asks whether the stream is done goes on meanwhile.
+void enqueue_step(cudaStream_t stream, std::function<bool()> work);
 // The ordinal of a stream's device.
 int device_of(cudaStream_t stream);
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "kernels/cuda/emulated.hpp"
@@ -89,11 +90,27 @@ void check_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind ki
 
 }  // namespace
 
+int number_of(int device) {
+  const auto place = static_cast<std::size_t>(device);
+  return place < facts().numbers.size() ? facts().numbers[place] : device;
+}
+
 Facts& facts() {
   static Facts it = [] {
     Facts start;
     const char* const gpus = std::getenv("TANDEM_EMULATED_GPUS");
     start.devices = gpus ? std::atoi(gpus) : 1;
+    // As CUDA reads it: a list of numbers, up to the first that is none of a device's.
+    if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+      std::istringstream list(visible);
+      for (std::string item; std::getline(list, item, ',');) {
+        char* end = nullptr;
+        const long number = std::strtol(item.c_str(), &end, 10);
+        if (end == item.c_str() || number < 0 || number >= start.devices) break;
+        start.numbers.push_back(static_cast<int>(number));
+      }
+      start.devices = static_cast<int>(start.numbers.size());
+    }
     return start;
   }();
   return it;
@@ -178,7 +195,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->sharedMemPerBlock = kSharedUnasked;
   properties->totalGlobalMem = facts().memory_bytes;
   properties->warpSize = 32;
-  properties->pciBusID = device + 1;
+  properties->pciBusID = number_of(device) + 1;
   return cudaSuccess;
 }
 
@@ -207,7 +224,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
   if (const cudaError_t error = driver_state("cudaDeviceGetPCIBusId"); error != cudaSuccess) return error;
   if (device < 0 || device >= facts().devices) return noted(cudaErrorInvalidDevice);
   const char* const shared = std::getenv("TANDEM_EMULATED_BUS");  // all devices are the same one
-  const std::string text = shared ? shared : tandem::cat("0000:0", device + 1, ":00.0");
+  const std::string text = shared ? shared : tandem::cat("0000:0", number_of(device) + 1, ":00.0");
   if (static_cast<int>(text.size()) >= size) return noted(cudaErrorInvalidValue);
   std::strcpy(id, text.c_str());
   return cudaSuccess;
@@ -439,7 +456,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (!stream) return noted(cudaErrorInvalidResourceHandle);
   const std::uint64_t place = given(*stream);
   if (is_done(*stream, place)) return cudaSuccess;
-  run_until(*stream, place);
+  go_on_until(*stream, place);
   return cudaErrorNotReady;
 }
 
@@ -450,7 +467,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
   if (!stream || !event) return noted(cudaErrorInvalidResourceHandle);
   const Event now = *event;
   if (!now.stream || now.stream == stream) return cudaSuccess;
-  give(*stream, [now] { run_until(*now.stream, now.place); });
+  give_step(*stream, [now] { return go_on_until(*now.stream, now.place); });
   return cudaSuccess;
 }
 
@@ -495,7 +512,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const Event* const event = event_of(handle);
   if (!event) return noted(cudaErrorInvalidResourceHandle);
   if (!event->stream || is_done(*event->stream, event->place)) return cudaSuccess;
-  run_until(*event->stream, event->place);
+  go_on_until(*event->stream, event->place);
   return cudaErrorNotReady;
 }
 

@@ -1,7 +1,9 @@
 #include "tests/emulation/streams.hpp"
 
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,13 @@ void forget_stream(cudaStream_t handle) {
 }
 
 void give(Stream& stream, std::function<void()> work) {
+  give_step(stream, [work = std::move(work)] {
+    work();
+    return true;
+  });
+}
+
+void give_step(Stream& stream, std::function<bool()> work) {
   bool at_once;
   std::uint64_t place;
   {
@@ -72,24 +81,41 @@ std::uint64_t given(Stream& stream) {
   return stream.given;
 }
 
-void run_until(Stream& stream, std::uint64_t place) {
+namespace {
+
+bool run(Stream& stream, std::uint64_t place, bool waits) {
   std::unique_lock lock(streams().lock);
   while (stream.done < place) {
     if (stream.busy) {
+      if (!waits) return false;
       streams().changed.wait(lock);
       continue;
     }
-    const std::function<void()> work = std::move(stream.work.front());
+    std::function<bool()> work = std::move(stream.work.front());
     stream.work.pop_front();
     stream.busy = true;
     lock.unlock();
-    work();
+    const bool over = work();
     lock.lock();
     stream.busy = false;
-    ++stream.done;
+    if (over)
+      ++stream.done;
+    else
+      stream.work.push_front(std::move(work));
     streams().changed.notify_all();
+    if (over) continue;
+    if (!waits) return false;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    lock.lock();
   }
+  return true;
 }
+
+}  // namespace
+
+void run_until(Stream& stream, std::uint64_t place) { run(stream, place, true); }
+bool go_on_until(Stream& stream, std::uint64_t place) { return run(stream, place, false); }
 
 void run_all(int device) {
   std::vector<std::shared_ptr<Stream>> all;
@@ -105,6 +131,12 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
   const auto found = stream_of(stream);
   if (!found) cuda::emulated::violation("work is given to a stream that does not exist");
   give(*found, std::move(work));
+}
+
+void enqueue_step(cudaStream_t stream, std::function<bool()> work) {
+  const auto found = stream_of(stream);
+  if (!found) cuda::emulated::violation("work is given to a stream that does not exist");
+  give_step(*found, std::move(work));
 }
 
 int device_of(cudaStream_t stream) {

@@ -13,7 +13,7 @@ namespace tandem::emulation {
 
 struct Stream : std::enable_shared_from_this<Stream> {
   int device = 0;
-  std::deque<std::function<void()>> work;
+  std::deque<std::function<bool()>> work;  // each says whether it is over, or has to be called again
   std::uint64_t given = 0, done = 0;
   bool busy = false;  // a host thread runs its front
 };
@@ -29,10 +29,13 @@ std::shared_ptr<Stream> stream_of(cudaStream_t handle);
 void forget_stream(cudaStream_t handle);
 
 void give(Stream& stream, std::function<void()> work);
+void give_step(Stream& stream, std::function<bool()> work);
 bool is_done(Stream& stream, std::uint64_t place);
 std::uint64_t given(Stream& stream);
-// Runs the stream's work up to the place, on this host thread.
+// Runs the stream's work up to the place, on this host thread; go_on_until() only as far as it has not to
+// wait, and says whether it came there.
 void run_until(Stream& stream, std::uint64_t place);
+bool go_on_until(Stream& stream, std::uint64_t place);
 // All work of all streams of a device.
 void run_all(int device);
 

@@ -46,6 +46,7 @@ class FaultyCommunicator final : public Communicator {
   void broadcast(std::span<std::byte> bytes, int root) override { real_.broadcast(bytes, root); }
   void transfer(std::span<std::byte> bytes, int from, int to) override { real_.transfer(bytes, from, to); }
   void barrier() override { real_.barrier(); }
+  Waiting* waiting() override { return real_.waiting(); }
   std::unique_ptr<Communicator> node() override { return real_.node(); }
   using Communicator::all_reduce_sum;
 

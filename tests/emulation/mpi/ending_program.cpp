@@ -1,0 +1,67 @@
+// ending_program HOW: the last rank leaves in the middle of a sum over NCCL, when the others have started
+// theirs. The job has to end, soon and non-zero; main does what the program `tandem` does.
+//   kill   the process dies           stop   the process is stopped
+//   throw  an exception               stuck  every rank lives and waits, one of them over MPI
+//   async  NCCL reports an error on rank 0     abort  the same, and ncclCommAbort hangs
+//   late   no watchdog, and the last rank comes after the limit
+//   slow   the last rank comes later than the watchdog's limits; nothing ends
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "comm/device_reduction.hpp"
+#include "comm/mpi_communicator.hpp"
+#include "tests/emulation/device_matrix.hpp"
+#include "tests/emulation/emulation.hpp"
+
+namespace {
+
+void run(const std::string& how) {
+  if (how == "late") setenv("TANDEM_WATCHDOG", "0", 1);
+  const tandem::WatchdogLimits short_ones{.start_s = 5, .ask_s = 1, .silent_s = 3, .stuck_s = 4};
+  tandem::MpiCommunicator comm(MPI_COMM_WORLD, how == "stop" ? tandem::WatchdogLimits{} : short_ones);
+  const tandem::CudaContext ctx(comm.rank());
+  const bool leaves = comm.rank() == comm.size() - 1;
+  const auto leave = [&] {
+    if (how == "kill") std::raise(SIGKILL);
+    if (how == "stop") std::raise(SIGSTOP);
+    if (how == "stuck") comm.barrier();
+    if (how == "slow" || how == "late") sleep(how == "slow" ? 10 : 60);
+    if (how == "throw") throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
+  };
+  const auto reduction =
+      tandem::nccl_reduction(comm, ctx, {.start_s = 20, .sum_s = how == "late" ? 2.0 : 60.0});
+  const tandem::testing::DeviceArray<std::int64_t> values(ctx, std::vector<std::int64_t>(4096, 1));
+  for (int update = 1; update <= 5; ++update) {
+    comm.at_update(update);
+    if (leaves && update == 3) leave();
+    if (update == 3 && comm.rank() == 0 && (how == "async" || how == "abort")) {
+      tandem::emulation::fail_next("nccl: async error", 6 /* ncclRemoteError */, 3);
+      if (how == "abort") tandem::emulation::fail_next("nccl: abort hangs", 1);
+    }
+    if (leaves && update == 3 && (how == "async" || how == "abort")) sleep(60);
+    reduction->start(ctx, values.span());
+    reduction->finish(ctx, tandem::cat("update ", update));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  try {
+    run(argc > 1 ? argv[1] : "");
+  } catch (const tandem::Error& error) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    std::fflush(stderr);
+    MPI_Abort(MPI_COMM_WORLD, error.exit_code());
+  }
+  MPI_Finalize();
+  return 0;
+}
