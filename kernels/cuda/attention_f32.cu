@@ -144,8 +144,8 @@ struct Softmax {
   TANDEM_DEVICE float add(int i, float (&s)[kCols]) {
     float top = most[i];
     TANDEM_UNROLL
-    for (int j = 0; j < kCols; ++j) top = larger(top, s[j]);
-    for (int mask = kWide / 2; mask > 0; mask /= 2) top = larger(top, shuffle_xor(top, mask));
+    for (int j = 0; j < kCols; ++j) top = fmaxf(top, s[j]);
+    for (int mask = kWide / 2; mask > 0; mask /= 2) top = fmaxf(top, shuffle_xor(top, mask));
     const float correction = exp_f32(most[i] - top);
     most[i] = top;
     sum[i] *= correction;

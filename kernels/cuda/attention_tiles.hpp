@@ -48,7 +48,7 @@ inline std::int64_t blocks_bound(std::int64_t n_tokens, std::int64_t n_samples, 
 
 // One block's share: `first` is its first row, counted from the sample's; nothing where length is 0.
 struct Share {
-  std::int64_t begin = 0;   // of the sample, in tokens
+  std::int32_t begin = 0;   // of the sample, in tokens
   std::int32_t length = 0;  // of the sample
   std::int32_t first = 0;
 };
