@@ -2,7 +2,7 @@
 # compiler where there are CUDA's headers (tests/emulation). Neither needs a GPU or its driver.
 option(TANDEM_CUDA "Compile the CUDA kernels where nvcc is found" ON)
 set(TANDEM_NVCC FALSE)
-if(TANDEM_CUDA)
+if(TANDEM_CUDA AND NOT TANDEM_SANITIZE)
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(TANDEM_NVCC_PROGRAM nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)

@@ -74,7 +74,7 @@ void check_device_range(const char* what, const void* pointer, std::size_t bytes
 bool is_device_address(const void* pointer);
 
 // Gives `work` to a stream. It runs, in the stream's order, on the host thread that comes to wait for it, and
-// may wait for other host threads. Device memory is closed to it: see MemoryAccess.
+// may wait for other host threads; it takes a MemoryAccess where it uses device memory.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 // The same for work that waits for other processes: it is called again until it says that it is over, and one
 // who asks whether the stream is done goes on meanwhile.
