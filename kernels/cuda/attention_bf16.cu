@@ -128,12 +128,11 @@ TANDEM_DEVICE void add_weighted_rows(float (&sum)[kM][kDim / 8][4], const Weight
 }
 
 // sum times factor[m][upper or lower 8 rows], rounded, to the matrix: through the warp's own rows of a tile
-// that is no longer used, for stores of 16 bytes.
+// that is no longer used, for stores of 16 bytes. (What ldmatrix has read it has read for all lanes.)
 template <int kDim, bool kAligned, int kM, class Place>
 TANDEM_DEVICE void store_rows(const Rows<Bf16>& m, const Place& place, int n_valid, Bf16* tile, int a_row,
                               const float (&sum)[kM][kDim / 8][4], const float (&factor)[kM][2]) {
   constexpr int kPieces = kDim / 8;
-  warp_barrier();  // other lanes may still read these rows
   TANDEM_UNROLL
   for (int i = 0; i < kM; ++i) {
     TANDEM_UNROLL
