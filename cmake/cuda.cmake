@@ -40,10 +40,8 @@ if(TANDEM_CUDA_INCLUDE_DIR)
   endif()
 endif()
 
-# The operations, and those of them whose arithmetic has the bits of the CPU's.
+# The operations.
 file(GLOB tandem_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
-set(tandem_unfused_cuda_sources ${tandem_cuda_sources})
-list(FILTER tandem_unfused_cuda_sources INCLUDE REGEX "/(adamw|exact_sum|norms)[^/]*\\.cu$")
 
 # Sums over ranks: by NCCL where there is one, else over MPI. The tests' emulation needs its header alone.
 option(TANDEM_NCCL "Sum over ranks by NCCL where it is found" ON)

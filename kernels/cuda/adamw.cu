@@ -1,4 +1,4 @@
-// Built without contraction of products and sums (--fmad=false, -ffp-contract=off): the bits are the CPU's.
+// The CPU's expressions, and so its bits: no kernel is built with contraction of products and sums.
 #include <cmath>
 
 #include "kernels/adamw.hpp"

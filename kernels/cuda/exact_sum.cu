@@ -1,4 +1,3 @@
-// Built without contraction of products and sums, as the CPU's.
 #include "kernels/checksum.hpp"
 #include "kernels/cuda/elements.hpp"
 #include "kernels/cuda/launch.hpp"

@@ -13,7 +13,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr std::int64_t kMaxThreads = 256;
+constexpr int kMaxThreads = 256;
 
 struct Tables {
   const float *q_norm, *k_norm;  // null: no norm
@@ -92,7 +92,8 @@ TANDEM_DEVICE float rstd_of(const Pairs<kN>& x, const Tables& in) {
 }
 
 template <class T>
-TANDEM_KERNEL rope_kernel(MatrixView<T> q, MatrixView<T> k, MatrixView<const T> qkv, Tables in) {
+TANDEM_KERNEL_BOUNDS(kMaxThreads, 4)
+rope_kernel(MatrixView<T> q, MatrixView<T> k, MatrixView<const T> qkv, Tables in) {
   constexpr int kN = kUnit<T>;
   const std::int64_t dim = in.heads.head_dim;
   // All threads go round equally often: a warp's lanes meet in its sums.
@@ -117,8 +118,9 @@ TANDEM_KERNEL rope_kernel(MatrixView<T> q, MatrixView<T> k, MatrixView<const T> 
 }
 
 template <class T>
-TANDEM_KERNEL rope_backward_kernel(MatrixView<T> dqkv, MatrixView<const T> dq, MatrixView<const T> dk,
-                                   MatrixView<const T> qkv, Tables in) {
+TANDEM_KERNEL_BOUNDS(kMaxThreads, 4)
+rope_backward_kernel(MatrixView<T> dqkv, MatrixView<const T> dq, MatrixView<const T> dk,
+                     MatrixView<const T> qkv, Tables in) {
   constexpr int kN = kUnit<T>;
   const std::int64_t dim = in.heads.head_dim;
   for (int head = 0; head < n_heads(in); head += thread_count() / in.lanes) {
@@ -129,16 +131,17 @@ TANDEM_KERNEL rope_backward_kernel(MatrixView<T> dqkv, MatrixView<const T> dq, M
         at);
     rotate<true>(g, in, at);
     if (norm != nullptr) {
-      const Pairs<kN> x = load_pairs<kN>(qkv.row(block_x()) + at.head * dim, at),
-                      w = load_pairs<kN>(norm, at);
-      const float rstd = rstd_of(x, in);
-      float projection = 0.0f;
+      const Pairs<kN> w = load_pairs<kN>(norm, at);
       TANDEM_UNROLL
       for (int j = 0; j < kN; ++j) {
         g.low[j] *= w.low[j];
         g.high[j] *= w.high[j];
-        projection += g.low[j] * x.low[j] + g.high[j] * x.high[j];
       }
+      const Pairs<kN> x = load_pairs<kN>(qkv.row(block_x()) + at.head * dim, at);
+      const float rstd = rstd_of(x, in);
+      float projection = 0.0f;
+      TANDEM_UNROLL
+      for (int j = 0; j < kN; ++j) projection += g.low[j] * x.low[j] + g.high[j] * x.high[j];
       const float along = rstd * rstd * rstd * head_sum(projection, in.lanes) / static_cast<float>(dim);
       TANDEM_UNROLL
       for (int j = 0; j < kN; ++j) {
@@ -167,7 +170,7 @@ Tables tables(const RopeInputs& in) {
 
 int threads(const Tables& in) {
   const std::int64_t wanted = (in.heads.n_heads + in.heads.n_kv_heads) * in.lanes;
-  return static_cast<int>(std::min(kMaxThreads, blocks_for(wanted, kWarp) * kWarp));
+  return static_cast<int>(std::min<std::int64_t>(kMaxThreads, blocks_for(wanted, kWarp) * kWarp));
 }
 
 template <class T>
