@@ -201,7 +201,8 @@ GpuPlan plan_gpus(Communicator& comm, const std::string& host, GpuSystem& system
                   cat(named(sharers), " on ", host, " would compute on one GPU (PCI ", plan.gpu.bus_id,
                       "); this rank sees ", counted(visible.size(), "GPU"), ", its node has ",
                       counted(node->size(), "rank"),
-                      ": start as many ranks as GPUs, or give each its own (srun --gpus-per-task=1)"));
+                      ": start as many ranks as GPUs, give each its own (srun --gpus-per-task=1), "
+                      "or let them share (gpu = shared)"));
     });
   }
   plan.lines = comm.all_gather_text(cat("rank ", comm.rank(), " on ", host, ": GPU ", *plan.device, " of ",

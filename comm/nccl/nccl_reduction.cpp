@@ -186,7 +186,7 @@ void require_own_devices(Communicator& comm, const CudaContext& ctx) {
     if (sharers > 1)
       throw Error(ErrorKind::kDevice, cat(sharers, " ranks compute on the GPU at PCI ", mine.data(),
                                           ", over which NCCL cannot sum: give each rank its own, or let the "
-                                          "sums go over MPI"));
+                                          "sums go over MPI (gpu = shared)"));
   });
 }
 

@@ -17,6 +17,7 @@
 #include "src/cli/print_error.hpp"
 #include "src/cli/start_mpi.hpp"
 #include "src/cli/version.hpp"
+#include "src/doctor/gpus.hpp"
 #include "src/doctor/machine.hpp"
 #include "src/doctor/network.hpp"
 #include "src/doctor/out_folder.hpp"
@@ -67,8 +68,7 @@ int examine(Communicator& comm, const DoctorOptions& options, const std::string&
       "a run's bits then depend on which rank computes what; nodes of one kind would not", true);
   report.add_equal("MPI", check_mpi(built_mpi(), v.mpi), "load the same module on every node");
   report.add_equal("HDF5", check_hdf5(), "load the same module on every node");
-  report.add("GPU", ok("not built in: this build computes on CPUs"));
-  report.add("NCCL", ok("not built in"));
+  report_gpus(report, comm, placement.host, options.gpus, options.may_share_gpus);
   report.add("cores", check_cores(*node, placement));
   report.add("memory", check_memory(comm, placement));
   report.add("/dev/shm", check_shared_memory(placement));

@@ -38,7 +38,7 @@ std::string mpi_library() {
 
 }  // namespace
 
-Version version() {
+Version version(GpuSystem* gpus) {
   return {.version = TANDEM_VERSION,
           .git = TANDEM_GIT_REVISION,
           .compiler = compiler(),
@@ -47,7 +47,8 @@ Version version() {
           .instruction_set = onednn_instruction_set(),
           .onednn = onednn_version(),
           .hdf5 = hdf5_version(),
-          .mpi = mpi_library()};
+          .mpi = mpi_library(),
+          .gpus = gpus ? versions_text(gpus->versions()) : ""};
 }
 
 std::string build_text(const Version& v) {
@@ -58,7 +59,8 @@ std::string build_text(const Version& v) {
 std::string version_text(const Version& v) {
   return cat("tandem ", v.version, " (", v.git.empty() ? "no git revision" : v.git, ")\n", "built    ",
              v.compiler, ", ", v.build_type, ", -march=", v.arch, "\n", "runs on  oneDNN ", v.onednn, " (",
-             v.instruction_set, "), HDF5 ", v.hdf5, ", ", v.mpi, "\n");
+             v.instruction_set, "), HDF5 ", v.hdf5, ", ", v.mpi, "\n",
+             v.gpus.empty() ? "" : cat("GPUs     ", v.gpus, "\n"));
 }
 
 std::string version_json(const Version& v) {
@@ -71,7 +73,8 @@ std::string version_json(const Version& v) {
       {"instruction_set", v.instruction_set},
       {"onednn", v.onednn},
       {"hdf5", v.hdf5},
-      {"mpi", v.mpi}};
+      {"mpi", v.mpi},
+      {"gpus", v.gpus.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(v.gpus)}};
   return json.dump() + "\n";
 }
 

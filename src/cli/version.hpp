@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "comm/gpu_system.hpp"
+
 namespace tandem {
 
 struct Version {
@@ -13,9 +15,11 @@ struct Version {
   std::string arch;               // -march of the build: "native"
   std::string instruction_set;    // what oneDNN computes with on this CPU
   std::string onednn, hdf5, mpi;  // of the libraries that are loaded
+  std::string gpus;               // driver, CUDA, cuBLASLt, NCCL; "" built without CUDA
 };
 
-Version version();
+// gpus: none in a program built without CUDA.
+Version version(GpuSystem* gpus = nullptr);
 // "0.1.0 1a2b3c4d5e6f GCC 12.2.0 Release -march=native": the execution's `build`, equal for equal binaries.
 std::string build_text(const Version& version);
 

@@ -44,14 +44,13 @@ TEST(Doctor, SaysALineForEachCheckAndLeavesNothing) {
   std::filesystem::create_directory(folder / "o");
   const ShellResult result = doctor(folder, "", "--out o");
   EXPECT_EQ(result.code, 0) << result.out << result.err;
-  EXPECT_EQ(lines_of(result.out).size(), 17u) << result.out;
+  EXPECT_EQ(lines_of(result.out).size(), 16u) << result.out;
   for (const char* name :
        {"launcher", "hosts", "program", "CPU", "MPI", "HDF5", "folder", "locks", "HDF5 file"})
     expect(result, name, "ok", "");
   EXPECT_TRUE(std::filesystem::is_empty(folder / "o"));
   // R37: a build for CPUs neither has nor needs CUDA's libraries.
   expect(result, "GPU", "ok", "not built in");
-  expect(result, "NCCL", "ok", "not built in");
   const ShellResult libraries = support::run_shell(folder, "ldd \"" TANDEM_PROGRAM "\"");
   EXPECT_NE(libraries.out.find("libmpi"), std::string::npos);
   for (const char* name : {"libcuda", "libcudart", "libnccl"})
@@ -62,7 +61,7 @@ TEST(Doctor, RankZeroSpeaksForAllRanks) {
   for (const int n : {1, 2, 4}) {
     const ShellResult result = doctor("$m " + std::to_string(n));
     EXPECT_EQ(result.code, 0) << result.out << result.err;
-    EXPECT_EQ(lines_of(result.out).size(), 17u) << result.out;
+    EXPECT_EQ(lines_of(result.out).size(), 16u) << result.out;
     const std::string ranks = std::to_string(n) + (n == 1 ? " rank" : " ranks");
     expect(result, "launcher", "ok", "Open MPI's mpirun; MPI joins " + ranks);
     expect(result, "hosts", "ok", ranks + " on 1 host: ");

@@ -237,7 +237,7 @@ TEST(NcclFailure, DifferentVersionsAndASharedDeviceAreRefusedOnEveryRank) {
       thrown([&] { nccl_reduction(world(), ctx); }),
       cat("exit 4: ", world().size(),
           " ranks compute on the GPU at PCI 0000:1B:00.0, over which NCCL cannot sum: give each rank its "
-          "own, or let the sums go over MPI"));
+          "own, or let the sums go over MPI (gpu = shared)"));
   const auto staged = host_staged_reduction(world(), ctx);
   unsetenv("TANDEM_EMULATED_BUS");
   const DeviceArray<std::int64_t> values(ctx, brought(world().rank(), 64));
