@@ -442,8 +442,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  if (const cudaError_t error = driver_state("cudaStreamSynchronize"); error != cudaSuccess) return error;
   const auto stream = stream_of(handle);
+  if (const cudaError_t error = driver_state("cudaStreamSynchronize"); error != cudaSuccess) {
+    if (stream) abandon(*stream);
+    return error;
+  }
   if (!stream) return noted(cudaErrorInvalidResourceHandle);
   run_until(*stream, given(*stream));
   return cudaSuccess;

@@ -119,6 +119,14 @@ bool run(Stream& stream, std::uint64_t place, bool waits) {
 void run_until(Stream& stream, std::uint64_t place) { run(stream, place, true); }
 bool go_on_until(Stream& stream, std::uint64_t place) { return run(stream, place, false); }
 
+void abandon(Stream& stream) {
+  std::unique_lock lock(streams().lock);
+  while (stream.busy) streams().changed.wait(lock);
+  stream.work.clear();
+  stream.done = stream.given;
+  streams().changed.notify_all();
+}
+
 void run_all(int device) {
   std::vector<std::shared_ptr<Stream>> all;
   {

@@ -36,6 +36,8 @@ std::uint64_t given(Stream& stream);
 // wait, and says whether it came there.
 void run_until(Stream& stream, std::uint64_t place);
 bool go_on_until(Stream& stream, std::uint64_t place);
+// What a device does that has failed: nothing more of the stream's work.
+void abandon(Stream& stream);
 // All work of all streams of a device.
 void run_all(int device);
 
