@@ -127,6 +127,9 @@ std::vector<std::string> broken(const Uses& uses, const std::map<std::string, Us
     if (use.spill_bytes > limit->second.spill_bytes)
       lines.push_back(cat(kernel, " on ", device, ": ", use.spill_bytes, " bytes spilled, limit ",
                           limit->second.spill_bytes));
+    if (use.stack_bytes > 0 && limit->second.spill_bytes == 0)
+      lines.push_back(cat(kernel, " on ", device, ": ", use.stack_bytes,
+                          " bytes of stack: an array whose index is not known at the build lies in memory"));
     if (use.shared_bytes > 0)
       lines.push_back(cat(kernel, " on ", device, ": ", use.shared_bytes, " bytes of static shared memory"));
   }
@@ -151,6 +154,28 @@ TEST(KernelLimits, RegistersAndSpillsOfEveryKernelStayUnderThem) {
   for (const std::string& line : broken(uses, read_limits(in))) ADD_FAILURE() << line;
 }
 
+// A block of 1,024 threads has 64 registers each: a kernel that takes more says how many threads it is for.
+TEST(KernelLimits, AKernelThatCannotRunWithAnyNumberOfThreadsSaysWithHowMany) {
+  std::string sources;
+  for (const auto& file : fs::directory_iterator(std::string(TANDEM_SOURCE_DIR) + "/kernels/cuda")) {
+    if (file.path().extension() != ".cu") continue;
+    std::ifstream in(file.path());
+    sources.append(std::istreambuf_iterator<char>(in), {});
+  }
+  int n_large = 0;
+  for (const auto& [of, use] : all_uses()) {
+    if (use.registers <= 64) continue;
+    ++n_large;
+    std::string name = of.first.substr(0, of.first.find('<'));
+    name.erase(0, name.rfind(':') + 1);
+    EXPECT_TRUE(
+        std::regex_search(sources, std::regex(R"(TANDEM_KERNEL_BOUNDS\([^()]*\)\s+)" + name + R"(\()")))
+        << of.first << ": " << use.registers << " registers on " << of.second
+        << ", and no TANDEM_KERNEL_BOUNDS";
+  }
+  EXPECT_GT(n_large, 0);
+}
+
 TEST(KernelLimits, WhatIsAboveThemOrNotInThemIsFound) {
   std::istringstream report(
       "ptxas info    : Compiling entry function '_ZN6tandem12_GLOBAL__N_13addEPf' for 'sm_80'\n"
@@ -170,6 +195,7 @@ TEST(KernelLimits, WhatIsAboveThemOrNotInThemIsFound) {
   EXPECT_EQ(lines("# comment\nadd | 40 | 16 | eight rows at a time\n"), shared);
   EXPECT_EQ(lines("add | 39 | 16 | why\n").at(0), "add on sm_80: 40 registers, limit 39");
   EXPECT_EQ(lines("add | 40 | 15 | why\n").at(0), "add on sm_80: 16 bytes spilled, limit 15");
+  EXPECT_EQ(lines("add | 40 | 0 |\n").at(1).substr(0, 31), "add on sm_80: 8 bytes of stack:");
   uses[{"add<3>", "sm_80"}] = {41, 16, 8, 0};
   EXPECT_EQ(lines("add | 40 | 16 | why\n").back(), "add<3> on sm_80: 41 registers, limit 40");
   EXPECT_EQ(lines("add | 40 | 16 | why\nadd<3> | 41 | 16 | why\n"), shared);

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -62,6 +63,30 @@ Event* event_of(cudaEvent_t handle) {
 }
 
 constexpr std::size_t kSharedUnasked = std::size_t{48} << 10;
+
+// Threads and shared memory of each kernel, the most it has been started with: written to stderr at the end
+// where TANDEM_EMULATED_LAUNCHES is set.
+class LaunchTable {
+ public:
+  void note(const std::string& kernel, int threads, std::size_t shared_bytes) {
+    if (!wanted_) return;
+    const std::lock_guard lock(lock_);
+    auto& [most_threads, most_shared] = most_[kernel];
+    most_threads = std::max(most_threads, threads);
+    most_shared = std::max(most_shared, shared_bytes);
+  }
+  ~LaunchTable() {
+    for (const auto& [kernel, most] : most_)
+      std::fprintf(stderr, "emulated launch: %s | %d threads | %zu bytes of shared memory\n", kernel.c_str(),
+                   most.first, most.second);
+  }
+
+ private:
+  const bool wanted_ = std::getenv("TANDEM_EMULATED_LAUNCHES") != nullptr;
+  std::mutex lock_;
+  std::map<std::string, std::pair<int, std::size_t>> most_;
+};
+LaunchTable launch_table;
 
 bool launchable(const cudaLaunchConfig_t& config, const void* function, int device) {
   const dim3 &grid = config.gridDim, &block = config.blockDim;
@@ -134,6 +159,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const char* name, const voi
   shape.blocks[2] = config.gridDim.z;
   shape.threads = static_cast<int>(config.blockDim.x);
   shape.shared_bytes = config.dynamicSmemBytes;
+  launch_table.note(name, shape.threads, shape.shared_bytes);
   give(*stream, [shape, thread = std::move(thread), kernel = std::string(name)] {
     const std::lock_guard lock(device_lock());
     const MemoryAccess access;
