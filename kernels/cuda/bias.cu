@@ -8,8 +8,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kThreads = 128;  // a block a row
-
 template <class T>
 TANDEM_KERNEL add_bias_kernel(MatrixView<T> y, const float* b) {
   constexpr int kN = kUnit<float>;
@@ -26,7 +24,7 @@ TANDEM_KERNEL add_bias_kernel(MatrixView<T> y, const float* b) {
 
 template <class T>
 void add(const CudaContext& ctx, MatrixView<T> y, std::span<const float> b) {
-  launch(ctx, "add_bias", add_bias_kernel<T>, {y.rows}, kThreads, 0, y, b.data());
+  launch(ctx, "add_bias", add_bias_kernel<T>, {y.rows}, row_threads(y.cols, kUnit<float>), 0, y, b.data());
 }
 
 }  // namespace

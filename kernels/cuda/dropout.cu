@@ -10,8 +10,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kThreads = 128;  // a block a row
-
 struct Mask {
   RandomStream stream;
   std::uint64_t threshold;  // unit(u) >= p, as integers
@@ -75,13 +73,14 @@ Mask on_device(const DropoutMask& mask) {
 
 template <class T>
 void forward(const CudaContext& ctx, MatrixView<T> y, MatrixView<const T> x, const DropoutMask& mask) {
-  launch(ctx, "dropout", dropout_kernel<T>, {x.rows}, kThreads, 0, y, x, on_device(mask));
+  launch(ctx, "dropout", dropout_kernel<T>, {x.rows}, row_threads(x.cols, kUnit<T>), 0, y, x,
+         on_device(mask));
 }
 
 template <class X, class Y>
 void backward(const CudaContext& ctx, MatrixView<X> dx, MatrixView<const Y> dy, const DropoutMask& mask) {
-  launch(ctx, "dropout_backward", dropout_backward_kernel<X, Y>, {dy.rows}, kThreads, 0, dx, dy,
-         on_device(mask));
+  launch(ctx, "dropout_backward", dropout_backward_kernel<X, Y>, {dy.rows}, row_threads(dy.cols, kUnit<X>), 0,
+         dx, dy, on_device(mask));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // one, with the same values. Which thread takes which elements never depends on where they lie.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/port.hpp"
@@ -11,6 +12,13 @@ namespace tandem::cuda {
 // Elements of T that fill 16 bytes.
 template <class T>
 inline constexpr int kUnit = static_cast<int>(16 / sizeof(T));
+
+// Threads of a block that goes along a row, a unit each at a time.
+inline int row_threads(std::int64_t cols, int unit) {
+  constexpr std::int64_t kMost = 128;
+  const std::int64_t wanted = (cols + unit - 1) / unit;
+  return static_cast<int>(std::min(kMost, std::max<std::int64_t>(1, (wanted + kWarp - 1) / kWarp) * kWarp));
+}
 
 template <int N, class T>
 struct alignas(N * sizeof(T)) Packed {

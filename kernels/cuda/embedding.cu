@@ -9,7 +9,6 @@ namespace {
 using namespace cuda;
 
 constexpr int kN = kUnit<float>;
-constexpr int kThreads = 128;  // a block a row
 
 template <class T>
 TANDEM_DEVICE void copy_row(float* to, const T* from, std::int64_t cols) {
@@ -38,7 +37,7 @@ TANDEM_KERNEL scatter_kernel(Matrix x, ConstMatrix y, const std::int32_t* index)
 template <class T>
 void gather(const CudaContext& ctx, Matrix y, MatrixView<const T> table,
             std::span<const std::int32_t> index) {
-  launch(ctx, "gather_rows", gather_kernel<T>, {y.rows}, kThreads, 0, y, table, index.data());
+  launch(ctx, "gather_rows", gather_kernel<T>, {y.rows}, row_threads(y.cols, kN), 0, y, table, index.data());
 }
 
 }  // namespace
@@ -52,8 +51,8 @@ void gather_rows(const CudaContext& ctx, Matrix y, ConstBf16Matrix table,
 }
 
 void scatter_rows(const CudaContext& ctx, Matrix x, ConstMatrix y, std::span<const std::int32_t> index) {
-  launch(ctx, "zero_rows", zero_kernel, {x.rows}, kThreads, 0, x);
-  launch(ctx, "scatter_rows", scatter_kernel, {y.rows}, kThreads, 0, x, y, index.data());
+  launch(ctx, "zero_rows", zero_kernel, {x.rows}, row_threads(x.cols, kN), 0, x);
+  launch(ctx, "scatter_rows", scatter_kernel, {y.rows}, row_threads(y.cols, kN), 0, x, y, index.data());
 }
 
 }  // namespace tandem

@@ -10,7 +10,6 @@ namespace {
 using namespace cuda;
 
 constexpr int kN = kUnit<float>;
-constexpr int kThreads = 128;
 
 struct Shared {
   float squares[32], projection[32];
@@ -85,8 +84,8 @@ TANDEM_KERNEL rms_norm_backward_kernel(Matrix dx, MatrixView<const Y> dy, ConstM
 
 template <class Y>
 void forward(const CudaContext& ctx, MatrixView<Y> y, ConstMatrix x, std::span<const float> w, float eps) {
-  launch(ctx, "rms_norm_forward", rms_norm_kernel<Y>, {x.rows}, kThreads, sizeof(Shared), y, x, w.data(),
-         eps);
+  launch(ctx, "rms_norm_forward", rms_norm_kernel<Y>, {x.rows}, row_threads(x.cols, kN), sizeof(Shared), y, x,
+         w.data(), eps);
 }
 
 template <class Y>
@@ -94,7 +93,7 @@ void backward(const CudaContext& ctx, Matrix dx, MatrixView<const Y> dy, ConstMa
               std::span<const float> w, float eps, bool accumulate) {
   launch(ctx, "rms_norm_backward",
          accumulate ? rms_norm_backward_kernel<true, Y> : rms_norm_backward_kernel<false, Y>, {x.rows},
-         kThreads, sizeof(Shared), dx, dy, x, w.data(), eps);
+         row_threads(x.cols, kN), sizeof(Shared), dx, dy, x, w.data(), eps);
 }
 
 }  // namespace

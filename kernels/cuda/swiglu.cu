@@ -8,8 +8,6 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kThreads = 128;  // a block a row
-
 template <class T>
 TANDEM_KERNEL swiglu_kernel(MatrixView<T> h, MatrixView<const T> gu) {
   constexpr int kN = kUnit<T>;
@@ -49,12 +47,13 @@ TANDEM_KERNEL swiglu_backward_kernel(MatrixView<T> dgu, MatrixView<const T> dh, 
 
 template <class T>
 void forward(const CudaContext& ctx, MatrixView<T> h, MatrixView<const T> gu) {
-  launch(ctx, "swiglu_forward", swiglu_kernel<T>, {h.rows}, kThreads, 0, h, gu);
+  launch(ctx, "swiglu_forward", swiglu_kernel<T>, {h.rows}, row_threads(h.cols, kUnit<T>), 0, h, gu);
 }
 
 template <class T>
 void backward(const CudaContext& ctx, MatrixView<T> dgu, MatrixView<const T> dh, MatrixView<const T> gu) {
-  launch(ctx, "swiglu_backward", swiglu_backward_kernel<T>, {dh.rows}, kThreads, 0, dgu, dh, gu);
+  launch(ctx, "swiglu_backward", swiglu_backward_kernel<T>, {dh.rows}, row_threads(dh.cols, kUnit<T>), 0, dgu,
+         dh, gu);
 }
 
 }  // namespace
