@@ -37,6 +37,19 @@ void require_sum(Communicator& comm, std::string_view where, std::int64_t n_elem
   }
 }
 
+class HostSum final : public ReducibleSum {
+ public:
+  HostSum(Communicator& comm, ExactSumView sum, int threads) : comm_(comm), sum_(sum), threads_(threads) {}
+  std::int64_t elements() const override { return sum_.size; }
+  ExactSumCarry carry(int ranks) override { return exact_sum_carry(sum_, ranks, threads_); }
+  void all_reduce() override { comm_.all_reduce_sum(sum_.all()); }
+
+ private:
+  Communicator& comm_;
+  ExactSumView sum_;
+  int threads_;
+};
+
 std::uint64_t checksum_of(std::span<const std::int64_t> values) {
   std::uint64_t checksum = 0;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -46,13 +59,13 @@ std::uint64_t checksum_of(std::span<const std::int64_t> values) {
 
 }  // namespace
 
-std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string_view where,
-                               const ElementName& element_name, int threads) {
+std::uint64_t all_reduce_exact(Communicator& comm, ReducibleSum& sum, std::string_view where,
+                               const ElementName& element_name) {
   const int n_ranks = comm.size();
   if (n_ranks > kMaxRanks) {
     throw Error(ErrorKind::kUsage, cat("at most ", kMaxRanks, " ranks can add exactly; started: ", n_ranks));
   }
-  const ExactSumCarry mine = exact_sum_carry(sum, n_ranks, threads);
+  const ExactSumCarry mine = sum.carry(n_ranks);
   const std::vector<Offer> offers = comm.all_gather_value(Offer{mine.too_large, mine.checksum_after});
   std::uint64_t expected = 0;
   for (int rank = 0; rank < n_ranks; ++rank) {
@@ -66,10 +79,16 @@ std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string
     expected += offer.checksum;
   }
 
-  comm.all_reduce_sum(sum.all());
-  const ExactSumCarry reduced = exact_sum_carry(sum, 1, threads);
-  require_sum(comm, where, sum.size, expected, reduced.checksum_before);
+  sum.all_reduce();
+  const ExactSumCarry reduced = sum.carry(1);
+  require_sum(comm, where, sum.elements(), expected, reduced.checksum_before);
   return reduced.checksum_after;
+}
+
+std::uint64_t all_reduce_exact(Communicator& comm, ExactSumView sum, std::string_view where,
+                               const ElementName& element_name, int threads) {
+  HostSum on_host(comm, sum, threads);
+  return all_reduce_exact(comm, on_host, where, element_name);
 }
 
 void all_reduce_checked(Communicator& comm, std::span<std::int64_t> values, std::string_view where) {

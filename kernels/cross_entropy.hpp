@@ -10,13 +10,13 @@
 namespace tandem {
 
 // nll[n] = log sum_v exp(logits[n,v]) - logits[n,target[n]], the sum in double, rounded once to float.
-// gradient: logits becomes d nll[n] / d logits[n,:] = softmax(logits[n,:]) - onehot(target[n]); else it is
-// left with other contents. logits [N,V]; target [N], each in [0, V); nll [N], overwritten.
+// gradient[n,:] = d nll[n] / d logits[n,:] = softmax(logits[n,:]) - onehot(target[n]): null data: not wanted;
+// may be logits itself. logits [N,V], left with other contents; target [N], each in [0, V); nll [N],
+// overwritten.
 void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
-                   std::span<const std::int32_t> target, bool gradient);
+                   std::span<const std::int32_t> target, Matrix gradient);
 
-// On a device the logits are left as they are and the gradient has its own place, which may be logits itself
-// where both are float32; none (null data): not wanted. The sum in float32, in an order fixed by V.
+// On a device logits are left as they are. The sum in float32, in an order fixed by V.
 void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,
                    std::span<const std::int32_t> target, Matrix gradient);
 void cross_entropy(const CudaContext& ctx, std::span<float> nll, Matrix logits,

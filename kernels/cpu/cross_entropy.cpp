@@ -9,7 +9,7 @@
 namespace tandem {
 
 void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
-                   std::span<const std::int32_t> target, bool gradient) {
+                   std::span<const std::int32_t> target, Matrix gradient) {
   cpu::parallel_for(ctx, logits.rows, [&](std::int64_t n) {
     float* x = logits.row(n);
     const auto right = target[static_cast<std::size_t>(n)];
@@ -26,11 +26,12 @@ void cross_entropy(const CpuContext& ctx, std::span<float> nll, Matrix logits,
     }
     nll[static_cast<std::size_t>(n)] =
         static_cast<float>(std::log(sum) + static_cast<double>(most) - right_logit);
-    if (!gradient) return;
+    if (!gradient.data) return;
     const auto inverse = static_cast<float>(1.0 / sum);
+    float* dx = gradient.row(n);
 #pragma omp simd
-    for (std::int64_t v = 0; v < logits.cols; ++v) x[v] *= inverse;
-    x[right] -= 1.0f;
+    for (std::int64_t v = 0; v < logits.cols; ++v) dx[v] = x[v] * inverse;
+    dx[right] -= 1.0f;
   });
 }
 

@@ -162,7 +162,7 @@ void check_cross_entropy(Bench& bench) {
   const Matrix logits = bench.draw("loss.logits", kScored, v, 8.0), p = bench.copy(logits);
   const std::vector<std::int32_t> target = bench.draw_ids("loss.target", kScored, v);
   const Matrix nll = bench.blank(kScored, 1);
-  cross_entropy(bench.ctx(), {nll.data, static_cast<std::size_t>(kScored)}, p, target, true);
+  cross_entropy(bench.ctx(), {nll.data, static_cast<std::size_t>(kScored)}, p, target, p);
   const mirror::Matrix x = wide(ConstMatrix(logits));
   const mirror::Matrix reference =
       mirror::cross_entropy(x, std::vector<std::int64_t>(target.begin(), target.end()));

@@ -72,19 +72,6 @@ std::string LoraLayout::element_name(std::int64_t i) const {
   return cat("element ", i);
 }
 
-Matrix LoraLayout::a(std::span<float> flat, const LoraGroup& group) const {
-  return {flat.data() + group.a_offset, static_cast<std::int64_t>(group.members.size()) * rank_, group.in};
-}
-ConstMatrix LoraLayout::a(std::span<const float> flat, const LoraGroup& group) const {
-  return {flat.data() + group.a_offset, static_cast<std::int64_t>(group.members.size()) * rank_, group.in};
-}
-Matrix LoraLayout::b(std::span<float> flat, const LoraGroup::Member& member) const {
-  return {flat.data() + member.b_offset, member.row_end - member.row_begin, rank_};
-}
-ConstMatrix LoraLayout::b(std::span<const float> flat, const LoraGroup::Member& member) const {
-  return {flat.data() + member.b_offset, member.row_end - member.row_begin, rank_};
-}
-
 float LoraLayout::scale_of(const LoraGroup::Member& member) const {
   if (planted("wrong_alpha") && member.module.ends_with("layers.1.mlp.down_proj")) return 1.001f * scale_;
   return scale_;

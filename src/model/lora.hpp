@@ -56,10 +56,15 @@ class LoraLayout {
   // Which tensor element i of a flat array belongs to: "NAME[row, column]".
   std::string element_name(std::int64_t i) const;
 
-  Matrix a(std::span<float> flat, const LoraGroup& group) const;
-  ConstMatrix a(std::span<const float> flat, const LoraGroup& group) const;
-  Matrix b(std::span<float> flat, const LoraGroup::Member& member) const;
-  ConstMatrix b(std::span<const float> flat, const LoraGroup::Member& member) const;
+  // A of the group's members, stacked; B of one. Of a flat array of any element type.
+  template <class T>
+  MatrixView<T> a(std::span<T> flat, const LoraGroup& group) const {
+    return {flat.data() + group.a_offset, static_cast<std::int64_t>(group.members.size()) * rank_, group.in};
+  }
+  template <class T>
+  MatrixView<T> b(std::span<T> flat, const LoraGroup::Member& member) const {
+    return {flat.data() + member.b_offset, member.row_end - member.row_begin, rank_};
+  }
 
   // All tensors in digest order.
   std::vector<std::span<const float>> spans(std::span<const float> flat) const;

@@ -80,12 +80,12 @@ void Weights::lay_out(Memory& memory) {
     places_.push_back({name, {v, c}, data});
     return ConstMatrix(data.data(), v, c);
   };
-  embedding_ = table(kEmbedding);
-  head_ = config_.tied_head ? embedding_ : table(kHead);
-  final_norm_ = place_vector(memory, "model.norm.weight", c);
-  layers_.clear();
+  views_.embedding = table(kEmbedding);
+  views_.head = config_.tied_head ? views_.embedding : table(kHead);
+  views_.final_norm = place_vector(memory, "model.norm.weight", c);
+  views_.layers.clear();
   for (std::int64_t l = 0; l < config_.n_layers; ++l) {
-    LayerWeights& layer = layers_.emplace_back();
+    LayerWeights& layer = views_.layers.emplace_back();
     std::array<std::span<float>, kGroups> fused;
     for (std::size_t g = 0; g < kGroups; ++g) {
       fused[g] = memory.template take<float>(shape.out[g] * shape.in[g]);

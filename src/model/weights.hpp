@@ -16,11 +16,23 @@
 
 namespace tandem {
 
-struct LayerWeights {
-  std::array<ConstMatrix, kGroups> fused;        // [out, in] of LayerShape
-  std::span<const float> input_norm, post_norm;  // [C]
-  std::span<const float> q_norm, k_norm;         // [D], empty without qk_norm
-  std::span<const float> qkv_bias;               // [(H+2K)D], empty without qkv_bias
+// Where the weights lie: matrices in the format that products are computed in, the rest in float32.
+template <class Real>
+struct LayerWeightsOf {
+  std::array<MatrixView<const Real>, kGroups> fused;  // [out, in] of LayerShape
+  std::span<const float> input_norm, post_norm;       // [C]
+  std::span<const float> q_norm, k_norm;              // [D], empty without qk_norm
+  std::span<const float> qkv_bias;                    // [(H+2K)D], empty without qkv_bias
+};
+using LayerWeights = LayerWeightsOf<float>;
+
+template <class Real>
+struct WeightViews {
+  MatrixView<const Real> embedding, head;  // [V, C]; the head is the embedding itself where tied
+  std::span<const float> final_norm;       // [C]
+  std::vector<LayerWeightsOf<Real>> layers;
+
+  const LayerWeightsOf<Real>& layer(std::int64_t l) const { return layers[static_cast<std::size_t>(l)]; }
 };
 
 class Weights {
@@ -41,10 +53,11 @@ class Weights {
   void load(const ModelTensors& tensors);
 
   const ModelConfig& config() const { return config_; }
-  ConstMatrix embedding() const { return embedding_; }  // [V, C]
-  ConstMatrix head() const { return head_; }            // [V, C]; the embedding itself where tied
-  std::span<const float> final_norm() const { return final_norm_; }
-  const LayerWeights& layer(std::int64_t l) const { return layers_[static_cast<std::size_t>(l)]; }
+  const WeightViews<float>& views() const { return views_; }
+  ConstMatrix embedding() const { return views_.embedding; }
+  ConstMatrix head() const { return views_.head; }
+  std::span<const float> final_norm() const { return views_.final_norm; }
+  const LayerWeights& layer(std::int64_t l) const { return views_.layer(l); }
 
   // Level 2: every tensor as read, in order of its name; empty where another process has loaded them.
   const std::vector<LoadRow>& load_rows() const { return load_rows_; }
@@ -70,9 +83,7 @@ class Weights {
 
   ModelConfig config_;
   std::vector<Place> places_;  // where each tensor of the file goes, in order of their names
-  ConstMatrix embedding_, head_;
-  std::span<const float> final_norm_;
-  std::vector<LayerWeights> layers_;
+  WeightViews<float> views_;
   std::vector<LoadRow> load_rows_;
   std::vector<std::string> warnings_;
 };

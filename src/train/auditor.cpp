@@ -174,10 +174,10 @@ void Auditor::before_step(Trainer& trainer, const UpdateResult& result) {
   job_.norm = result.grad_norm;
   job_.clip = result.clip;
   job_.lr = result.lr;
-  job_.adapter = in_digest_order(trainer, trainer.adapter());
-  job_.m = in_digest_order(trainer, trainer.m());
-  job_.v = in_digest_order(trainer, trainer.v());
-  job_.gradient = in_digest_order(trainer, trainer.gradient());
+  job_.adapter = in_digest_order(trainer, std::as_const(trainer).adapter());
+  job_.m = in_digest_order(trainer, std::as_const(trainer).m());
+  job_.v = in_digest_order(trainer, std::as_const(trainer).v());
+  job_.gradient = in_digest_order(trainer, std::as_const(trainer).gradient());
   job_.base_tensor = in_memory(static_cast<std::size_t>(n_audits_) % weights_.n_tensors());
 }
 
@@ -185,9 +185,9 @@ void Auditor::after_step(std::int64_t t, Trainer& trainer) {
   if (auditing_) {
     ++n_audits_;
     if (here()) {
-      job_.adapter_after = in_digest_order(trainer, trainer.adapter());
-      job_.m_after = in_digest_order(trainer, trainer.m());
-      job_.v_after = in_digest_order(trainer, trainer.v());
+      job_.adapter_after = in_digest_order(trainer, std::as_const(trainer).adapter());
+      job_.m_after = in_digest_order(trainer, std::as_const(trainer).m());
+      job_.v_after = in_digest_order(trainer, std::as_const(trainer).v());
       thread_->give(std::exchange(job_, {}));
     }
     auditing_ = false;

@@ -238,8 +238,8 @@ void share_tensors(Communicator& comm, const CheckpointState& state, Trainer& tr
   });
 }
 
-void write_checkpoint(const RunFolder& folder, const Config& config, CheckpointState state, Trainer& trainer,
-                      std::span<const std::uint8_t> mirror) {
+void write_checkpoint(const RunFolder& folder, const Config& config, CheckpointState state,
+                      const Trainer& trainer, std::span<const std::uint8_t> mirror) {
   for (const std::span<const float> flat :
        {std::span<const float>(trainer.adapter()), std::span<const float>(trainer.m()),
         std::span<const float>(trainer.v())})

@@ -48,8 +48,8 @@ std::array<std::uint64_t, 3> state_checksums(const Trainer& trainer);
 // Rank 0: publishes run.out/checkpoints/<update> and deletes what is older than asked for. The trajectories
 // there must have been published at this very update. mirror: MirrorState's bytes; empty: none. Throws
 // kInternal where a value of the state is not finite: such a state is never saved.
-void write_checkpoint(const RunFolder& folder, const Config& config, CheckpointState state, Trainer& trainer,
-                      std::span<const std::uint8_t> mirror);
+void write_checkpoint(const RunFolder& folder, const Config& config, CheckpointState state,
+                      const Trainer& trainer, std::span<const std::uint8_t> mirror);
 // The mirror's bytes of a checkpoint; empty: none.
 std::vector<std::uint8_t> read_mirror_bytes(const std::filesystem::path& checkpoint);
 

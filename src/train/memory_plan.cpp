@@ -11,8 +11,8 @@
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
 #include "src/train/batch_limits.hpp"
+#include "src/train/cpu_engine.hpp"
 #include "src/train/format_numbers.hpp"
-#include "src/train/trainer.hpp"
 
 namespace tandem {
 
@@ -99,10 +99,11 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   const CpuContext one_thread(1);
   const Weights none(config, {});
-  const Transformer model(one_thread, config, none, lora, limits, {spec.lora_dropout, spec.seed_dropout});
+  const Transformer model(one_thread, config, none.views(), lora, limits,
+                          {spec.lora_dropout, spec.seed_dropout});
   MemoryPlan plan;
   plan.weights_bytes = static_cast<std::int64_t>(Weights::bytes(config));
-  plan.state_bytes = static_cast<std::int64_t>(Trainer::state_bytes(lora, limits));
+  plan.state_bytes = static_cast<std::int64_t>(CpuEngine::state_bytes(lora, limits));
   plan.sample_bytes = bytes_of(train) + bytes_of(held_out);
   plan.other_bytes = kProcessBytes + threads * kThreadBytes;
   if (limits.eval_scored > 0) plan.other_bytes += evaluations_bytes(config, lora, spec, execution);

@@ -7,10 +7,10 @@
 
 namespace tandem {
 
-// The measure is seconds per useful operation (a token, an update), its norm the median of the last 48. Longer
-// sequences and other passing changes move the median along; single outliers neither move it nor are named.
-// Updates that are shorter than kBlock_s are taken together until so much time has passed: a control group that
-// takes the CPU away does so for part of every tenth of a second.
+// The measure is seconds per useful operation (a token, an update), its norm the median of the last 48.
+// Longer sequences and other passing changes move the median along; single outliers neither move it nor are
+// named. Updates that are shorter than kBlock_s are taken together until so much time has passed: a control
+// group that takes the CPU away does so for part of every tenth of a second.
 class PhaseWatch {
  public:
   static constexpr int kInARow = 8;     // slow ones that make a slow phase, normal ones that end it
@@ -19,9 +19,9 @@ class PhaseWatch {
   static constexpr double kLeastShare = 0.05;  // of the time that passed, to be lost for a phase to be named
   static constexpr double kBlock_s = 0.2;
 
-  // One time of the phase: it took `seconds` for `operations` (none: nothing is judged) and ended at `at_s` of a
-  // clock. Returns how many times slower than its median the phase was where it is to be named: after kInARow
-  // slow ones in a row whose lost time matters, once, and again only after kInARow normal ones.
+  // One time of the phase: it took `seconds` for `operations` (none: nothing is judged) and ended at `at_s`
+  // of a clock. Returns how many times slower than its median the phase was where it is to be named: after
+  // kInARow slow ones in a row whose lost time matters, once, and again only after kInARow normal ones.
   std::optional<double> add(double seconds, double operations, double at_s);
   // Whether that time was the first slow one of a row.
   bool began() const { return began_; }

@@ -78,7 +78,7 @@ void Recorder::update(std::int64_t t, const UpdateResult& result, const Trainer&
   writer_.maybe_publish();
 }
 
-void Recorder::snapshot(std::int64_t t, Trainer& trainer) {
+void Recorder::snapshot(std::int64_t t, const Trainer& trainer) {
   std::vector<SnapshotPart> parts;
   for (const std::string& what : config_.execution.snapshot_what) {
     const std::span<const float> flat = what == "adapter" ? trainer.adapter()
@@ -98,7 +98,7 @@ void Recorder::evaluation(std::int64_t t, const EvalResult& result, Trainer& tra
   row.n_tokens = result.n_tokens;
   row.loss = result.loss();
   row.seconds = seconds;
-  row.adapter_digest = adapter_digest(lora_.views(trainer.adapter()));
+  row.adapter_digest = adapter_digest(lora_.views(std::as_const(trainer).adapter()));
   row.host_bytes = host_bytes;
   if (trainer.probe()) row.probe = trainer.probe()->row();
   row.norms = {trainer.ba_norms(), trainer.update_norms()};
@@ -107,7 +107,7 @@ void Recorder::evaluation(std::int64_t t, const EvalResult& result, Trainer& tra
   writer_.publish();
 }
 
-void Recorder::save_adapter(Trainer& trainer) {
+void Recorder::save_adapter(const Trainer& trainer) {
   write_adapter(folder_.adapter(), adapter_config(config_.spec), lora_.views(trainer.adapter()));
 }
 

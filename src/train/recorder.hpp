@@ -28,12 +28,12 @@ class Recorder {
 
   void update(std::int64_t t, const UpdateResult& result, const Trainer& trainer, double seconds);
   // Before the step of update t: what that update started from, and its gradient.
-  void snapshot(std::int64_t t, Trainer& trainer);
+  void snapshot(std::int64_t t, const Trainer& trainer);
   // Publishes the trajectory, and the adapter once it has been trained.
   void evaluation(std::int64_t t, const EvalResult& result, Trainer& trainer, double seconds,
                   std::int64_t host_bytes);
   void loss_adapter_off(double start, double end) { writer_.set_loss_adapter_off(start, end); }
-  void save_adapter(Trainer& trainer);
+  void save_adapter(const Trainer& trainer);
   void publish() { writer_.publish(); }
   TrajectoryWriter& writer() { return writer_; }
   const RunFolder& folder() const { return folder_; }

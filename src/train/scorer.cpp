@@ -16,7 +16,7 @@ Scorer::Scorer(const CpuContext& ctx, const ModelAndAdapter& model, const Sample
     : model_(model),
       samples_(samples),
       micro_(micro),
-      transformer_(ctx, model.model.config, model.model.weights, model.layout(),
+      transformer_(ctx, model.model.config, model.model.weights.views(), model.layout(),
                    batch_limits({}, samples, micro)) {
   transformer_.allocate();
 }

@@ -9,22 +9,31 @@
 #include <utility>
 
 #include "comm/exact_reduction.hpp"
-#include "kernels/adamw.hpp"
-#include "kernels/checksum.hpp"
 #include "src/base/clock.hpp"
 #include "src/base/error.hpp"
 #include "src/base/fault.hpp"
 #include "src/base/text.hpp"
-#include "src/train/adapter_norms.hpp"
 #include "src/train/batch_limits.hpp"
+#include "src/train/cpu_engine.hpp"
 #include "src/train/deal.hpp"
 #include "src/train/schedule.hpp"
 
 namespace tandem {
 
+namespace {
+
+// In double, in token order.
+double sum_of(std::span<const float> nll) {
+  double sum = 0.0;
+  for (const float x : nll) sum += static_cast<double>(x);
+  return sum;
+}
+
+}  // namespace
+
 Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
-                 const ModelConfig& config, const Weights& weights, const LoraLayout& lora,
-                 const SampleSet& train, const SampleSet& held_out, std::int64_t n_recomputed)
+                 const ModelConfig& config, const LoraLayout& lora, const SampleSet& train,
+                 const SampleSet& held_out, std::unique_ptr<Engine> engine)
     : ctx_(ctx),
       comm_(comm),
       spec_(spec),
@@ -33,16 +42,12 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
       train_(train),
       held_out_(held_out),
       order_(spec.seed_order, train.size(), spec.batch_global),
-      model_(ctx, config, weights, lora, batch_limits(train, held_out, execution.batch_micro),
-             {spec.lora_dropout, spec.seed_dropout}),
+      engine_(std::move(engine)),
       tensor_norms_(lora.tensors().size()),
       update_norms_(lora.tensors().size()),
       ba_norms_(lora.tensors().size() / 2),
       held_out_ids_(static_cast<std::size_t>(held_out.size())) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
-  arena_ = Arena(state_bytes(lora, limits), "adapter, moments and gradient");
-  take_state(limits);
-  model_.allocate(n_recomputed);
   micro_batch_.reserve(std::max(limits.train_tokens, limits.eval_tokens), execution.batch_micro);
   std::iota(held_out_ids_.begin(), held_out_ids_.end(), std::int64_t{0});
   if (limits.eval_scored > 0 && execution.observe_probe > 0)
@@ -50,25 +55,13 @@ Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec,
                    config.hidden);
 }
 
-void Trainer::take_state(const BatchLimits& limits) {
-  const std::int64_t n = lora_.size();
-  p_ = arena_.take<float>(n);
-  m_ = arena_.take<float>(n);
-  v_ = arena_.take<float>(n);
-  gradient_ = arena_.take<float>(n);
-  nll_ = arena_.take<float>(std::max(limits.train_scored, limits.eval_scored));
-  const std::size_t mark = arena_.mark();
-  before_ = arena_.take<float>(n);
-  arena_.release(mark);
-  sum_ = {arena_.take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
-}
-
-std::size_t Trainer::state_bytes(const LoraLayout& lora, const BatchLimits& limits) {
-  const auto n = static_cast<std::size_t>(lora.size());
-  const auto n_nll = static_cast<std::size_t>(std::max(limits.train_scored, limits.eval_scored));
-  return 4 * ArenaPlan::padded(n * sizeof(float)) + ArenaPlan::padded(n_nll * sizeof(float)) +
-         ArenaPlan::padded(2 * (n + 1) * sizeof(std::int64_t));
-}
+Trainer::Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
+                 const ModelConfig& config, const Weights& weights, const LoraLayout& lora,
+                 const SampleSet& train, const SampleSet& held_out, std::int64_t n_recomputed)
+    : Trainer(ctx, comm, spec, execution, config, lora, train, held_out,
+              std::make_unique<CpuEngine>(ctx, comm, config, weights, lora,
+                                          batch_limits(train, held_out, execution.batch_micro),
+                                          LoraDropout{spec.lora_dropout, spec.seed_dropout}, n_recomputed)) {}
 
 std::string Trainer::where(std::int64_t t, std::span<const std::int64_t> samples) const {
   std::string text = cat("update ", t, ", samples");
@@ -78,31 +71,24 @@ std::string Trainer::where(std::int64_t t, std::span<const std::int64_t> samples
   return text;
 }
 
-double Trainer::nll_sum() const {
-  double sum = 0.0;
-  for (std::int64_t n = 0; n < micro_batch_.n_scored(); ++n)
-    sum += static_cast<double>(nll_[static_cast<std::size_t>(n)]);
-  return sum;
-}
-
 void Trainer::add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples) {
   micro_batch_.pack(train_, samples, t);
   if (micro_batch_.n_scored() == 0) return;
-  model_.gradient(p_, micro_batch_, nll_, gradient_);
+  nll_ = sum_of(engine_->gradient(micro_batch_));
   if (planted("flipped_bit") && strikes(comm_.rank(), t)) {
-    float& g = gradient_[static_cast<std::size_t>(lora_.tensors().back().offset)];
+    const auto at = static_cast<std::size_t>(lora_.tensors().back().offset);
+    float& g = engine_->write(StateArray::kGradient)[at];
     g = std::bit_cast<float>(std::bit_cast<std::uint32_t>(g) ^ 1u << 24);
   }
-  const double nll = nll_sum();
-  if (!std::isfinite(nll))
+  if (!std::isfinite(nll_))
     throw Error(ErrorKind::kInternal, cat("the loss is not finite: ", where(t, samples)));
-  if (!exact_sum_add(sum_, lora_.size(), nll))
-    throw Error(ErrorKind::kInternal, cat("the loss is too large: ", nll, ": ", where(t, samples)));
-  const std::int64_t bad = exact_sum_add(sum_, 0, gradient_, ctx_.threads);
+  if (!engine_->add_nll(nll_))
+    throw Error(ErrorKind::kInternal, cat("the loss is too large: ", nll_, ": ", where(t, samples)));
+  const std::int64_t bad = engine_->add_gradient();
   if (bad >= 0)
     throw Error(ErrorKind::kInternal,
                 cat("the gradient is not finite or too large: ", lora_.element_name(bad), " = ",
-                    gradient_[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
+                    std::as_const(*this).gradient()[static_cast<std::size_t>(bad)], ": ", where(t, samples)));
 }
 
 void Trainer::throw_where_stopped() const {
@@ -128,9 +114,9 @@ std::int64_t Trainer::n_micro_batches(std::int64_t t) {
 }
 
 void Trainer::keep_watched(bool scored) {
-  watched_.nll = scored ? nll_sum() : 0.0;
+  watched_.nll = scored ? nll_ : 0.0;
   if (scored)
-    std::copy(gradient_.begin(), gradient_.end(), watched_gradient_.begin());
+    std::ranges::copy(gradient(), watched_gradient_.begin());
   else
     std::fill(watched_gradient_.begin(), watched_gradient_.end(), 0.0f);
 }
@@ -138,7 +124,7 @@ void Trainer::keep_watched(bool scored) {
 UpdateResult Trainer::compute_gradient(std::int64_t t) {
   UpdateResult result;
   if (planted("lost_moments") && strikes(comm_.rank(), t))  // as after a resume that reads the weights alone
-    for (const std::span<float> moments : {m_, v_}) std::fill(moments.begin(), moments.end(), 0.0f);
+    for (const std::span<float> moments : {m(), v()}) std::fill(moments.begin(), moments.end(), 0.0f);
   result.lr = learning_rate(spec_, t);
   result.sample_ids = order_.batch(t);
   const std::int64_t micro = execution_.batch_micro, n = static_cast<std::int64_t>(result.sample_ids.size());
@@ -147,14 +133,14 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
   agree(comm_, [&] {
     const double start = now_s();
     throw_where_stopped();
-    exact_sum_clear(sum_, ctx_.threads);
+    engine_->begin_update(std::count(owner_.begin(), owner_.end(), comm_.rank()), comm_.size());
     AddendCounter addends;
     for (std::size_t j = 0; j < owner_.size(); ++j) {
       if (owner_[j] != comm_.rank()) continue;
       throw_where_stopped();
       if (planted("dropped_rank") && strikes(comm_.rank(), t)) continue;
       if (addends.full()) {
-        if (exact_sum_carry(sum_, comm_.size(), ctx_.threads).too_large >= 0)
+        if (engine_->carry(comm_.size()).too_large >= 0)
           throw Error(ErrorKind::kInternal, cat("the gradient's sum is too large: update ", t));
         addends.carried();
       }
@@ -167,6 +153,7 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
         keep_watched(micro_batch_.n_scored() > 0);
       if (micro_batch_.n_scored() > 0) times_.gradient_tokens += micro_batch_.n_tokens();
     }
+    engine_->end_gradients();
     times_.gradient_s = now_s() - start;
   });
   const double all_here = now_s();
@@ -180,29 +167,26 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
     result.n_tokens += train_.length(s);
   }
   const std::int64_t nll_index = lora_.size();
-  result.checksum = all_reduce_exact(
-      comm_, sum_, cat("update ", t),
-      [&](std::int64_t i) { return i == nll_index ? std::string("the loss") : lora_.element_name(i); },
-      ctx_.threads);
+  result.checksum = all_reduce_exact(comm_, *engine_, cat("update ", t), [&](std::int64_t i) {
+    return i == nll_index ? std::string("the loss") : lora_.element_name(i);
+  });
   const double reduced = now_s();
   times_.all_reduce_s = reduced - all_here;
   if (result.n_targets == 0) {
     result.loss = std::numeric_limits<double>::quiet_NaN();
-    std::fill(gradient_.begin(), gradient_.end(), 0.0f);
+    engine_->zero_gradient();
     std::fill(tensor_norms_.begin(), tensor_norms_.end(), 0.0);
     times_.step_s = now_s() - reduced;
     return result;
   }
   const auto count = static_cast<double>(result.n_targets);
-  exact_sum_mean(sum_, 0, count, gradient_, ctx_.threads);
-  result.loss = exact_sum_value(sum_, nll_index) / count;
+  engine_->form_mean(count);
+  result.loss = engine_->nll_sum() / count;
+  engine_->gradient_squares(tensor_norms_);
   double squares = 0.0;
-  for (std::size_t i = 0; i < tensor_norms_.size(); ++i) {
-    const LoraTensor& tensor = lora_.tensors()[i];
-    const double sum = sum_of_squares(ctx_, gradient().subspan(static_cast<std::size_t>(tensor.offset),
-                                                               static_cast<std::size_t>(tensor.size())));
-    tensor_norms_[i] = std::sqrt(sum);
-    squares += sum;
+  for (double& norm : tensor_norms_) {
+    squares += norm;
+    norm = std::sqrt(norm);
   }
   result.grad_norm = std::sqrt(squares);
   result.clip = clip_factor(result.grad_norm, spec_.optim_clip);
@@ -217,16 +201,15 @@ UpdateResult Trainer::compute_gradient(std::int64_t t) {
 
 void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool note, bool raise) {
   const double start = now_s();
-  if (observed) std::copy(p_.begin(), p_.end(), before_.begin());
+  if (observed) engine_->keep_adapter();
   if (result.n_targets > 0) {
     ++steps_made_;
-    adamw(
-        ctx_, p_, m_, v_, gradient_,
-        {result.lr, spec_.optim_beta1, spec_.optim_beta2, planted("wrong_adam_eps") ? 1e-6 : spec_.optim_eps,
-         spec_.optim_weight_decay, result.clip, steps_made_});
+    engine_->step({result.lr, spec_.optim_beta1, spec_.optim_beta2,
+                   planted("wrong_adam_eps") ? 1e-6 : spec_.optim_eps, spec_.optim_weight_decay, result.clip,
+                   steps_made_});
   }
-  if (observed) change_norms(ctx_, update_norms_, lora_, p_, before_);
-  result.adapter_checksum = tandem::adapter_checksum(lora_.spans(p_), ctx_.threads);
+  if (observed) engine_->change_norms(update_norms_);
+  result.adapter_checksum = engine_->checksum_of_adapter();
   times_.step_s += now_s() - start;
   struct Said {
     std::uint64_t checksum;
@@ -242,7 +225,7 @@ void Trainer::step(std::int64_t t, UpdateResult& result, bool observed, bool not
 }
 
 std::span<const double> Trainer::ba_norms() {
-  tandem::ba_norms(ctx_, ba_norms_, lora_, p_);
+  engine_->ba_norms(ba_norms_);
   return ba_norms_;
 }
 
@@ -274,11 +257,9 @@ EvalResult Trainer::evaluate(bool with_adapter) {
                             .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
       PassObserver* const observer =
           probe ? probe->watch(static_cast<std::int64_t>(j), micro_batch_) : nullptr;
-      model_.evaluate(with_adapter && !planted("eval_without_adapter") ? std::span<const float>(p_)
-                                                                       : std::span<const float>(),
-                      micro_batch_, nll_, observer);
-      if (observer) probe->take_nll(nll_);
-      const double nll = nll_sum();
+      const std::span<const float> tokens = engine_->evaluate(micro_batch_, with_adapter, observer);
+      if (observer) probe->take_nll(tokens);
+      const double nll = sum_of(tokens);
       if (!exact_sum_add(sum, 0, nll))
         throw Error(ErrorKind::kInternal,
                     cat("the held-out loss is not finite or too large: ", nll, ": held-out lines ",

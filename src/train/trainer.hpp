@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -12,10 +13,9 @@
 #include "comm/communicator.hpp"
 #include "io/samples.hpp"
 #include "kernels/context.hpp"
-#include "kernels/exact_sum.hpp"
-#include "src/base/arena.hpp"
 #include "src/model/transformer.hpp"
 #include "src/spec/run_spec.hpp"
+#include "src/train/engine.hpp"
 #include "src/train/order.hpp"
 #include "src/train/probe.hpp"
 #include "src/train/slow_phases.hpp"
@@ -51,14 +51,15 @@ struct EvalResult {
 
 class Trainer {
  public:
-  // The references must outlive this object. held_out may be empty. spec must be resolved. Of the first
-  // n_recomputed layers little is kept between forward and backward; the results have the same bits.
+  // The references must outlive this object. held_out may be empty. spec must be resolved. ctx: of the host,
+  // for what is observed there; the engine was made for batch_limits(train, held_out, execution.batch_micro).
+  Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
+          const ModelConfig& config, const LoraLayout& lora, const SampleSet& train,
+          const SampleSet& held_out, std::unique_ptr<Engine> engine);
+  // With the engine of the CPU.
   Trainer(const CpuContext& ctx, Communicator& comm, const RunSpec& spec, const Execution& execution,
           const ModelConfig& config, const Weights& weights, const LoraLayout& lora, const SampleSet& train,
           const SampleSet& held_out, std::int64_t n_recomputed = 0);
-
-  // Memory of the adapter, its moments, gradient and exact sum.
-  static std::size_t state_bytes(const LoraLayout& lora, const BatchLimits& limits);
 
   // Gradient of update t's global batch, exactly reduced; gradient() and norms are valid after it. No step
   // yet.
@@ -90,14 +91,16 @@ class Trainer {
   const PhaseTimes& times() const { return times_; }
 
   std::int64_t steps_made() const { return steps_made_; }
-  std::span<float> adapter() { return p_; }
-  std::span<const float> adapter() const { return p_; }
   int threads() const { return ctx_.threads; }
-  std::span<float> m() { return m_; }
-  std::span<float> v() { return v_; }
-  std::span<const float> m() const { return m_; }
-  std::span<const float> v() const { return v_; }
-  std::span<const float> gradient() const { return gradient_; }           // divided by the count, not clipped
+  // On the host; what is written to those of the first form counts from then on.
+  std::span<float> adapter() { return engine_->write(StateArray::kAdapter); }
+  std::span<float> m() { return engine_->write(StateArray::kM); }
+  std::span<float> v() { return engine_->write(StateArray::kV); }
+  std::span<const float> adapter() const { return engine_->read(StateArray::kAdapter); }
+  std::span<const float> m() const { return engine_->read(StateArray::kM); }
+  std::span<const float> v() const { return engine_->read(StateArray::kV); }
+  // Divided by the count, not clipped.
+  std::span<const float> gradient() const { return engine_->read(StateArray::kGradient); }
   std::span<const double> tensor_norms() const { return tensor_norms_; }  // 2-norm of each tensor's gradient
   // 2-norm of the change of each tensor in the last observed step; 0 before the first.
   std::span<const double> update_norms() const { return update_norms_; }
@@ -107,13 +110,10 @@ class Trainer {
   const std::optional<Probe>& probe() const { return probe_; }
 
  private:
-  void take_state(const BatchLimits& limits);
   void throw_where_stopped() const;
-  // One micro-batch's nll sum, in double, in token order.
-  double nll_sum() const;
+  // Keeps the gradient of the micro-batch just computed; without scored tokens it is 0.
   void keep_watched(bool scored);
   void add_micro_batch(std::int64_t t, std::span<const std::int64_t> samples);
-  void add_checked(std::int64_t t, std::span<const std::int64_t> samples);
   std::string where(std::int64_t t, std::span<const std::int64_t> samples) const;
 
   const CpuContext& ctx_;
@@ -123,12 +123,8 @@ class Trainer {
   const LoraLayout& lora_;
   const SampleSet &train_, &held_out_;
   BatchOrder order_;
-  Transformer model_;
-
-  Arena arena_;
-  std::span<float> p_, m_, v_, gradient_, nll_;
-  ExactSumView sum_;         // the gradient's elements, then the nll sum
-  std::span<float> before_;  // the adapter before a step, in the memory of sum_, which is not needed then
+  std::unique_ptr<Engine> engine_;
+  double nll_ = 0.0;  // of the micro-batch just computed, summed
   std::vector<double> tensor_norms_, update_norms_, ba_norms_;
   std::optional<Probe> probe_;
   std::vector<float> watched_gradient_;

@@ -62,7 +62,7 @@ int run(const std::string& preset, std::int64_t layers, std::int64_t tokens, int
   }
   MicroBatch batch;
   batch.pack(samples, std::vector<std::int64_t>{0, 1, 2, 3});
-  Transformer model(ctx, config, weights, lora, {0, 0, tokens, batch.n_scored(), tokens / kSamples});
+  Transformer model(ctx, config, weights.views(), lora, {0, 0, tokens, batch.n_scored(), tokens / kSamples});
   model.allocate();
   std::vector<float> nll(static_cast<std::size_t>(batch.n_scored()));
   Probe probe(ctx, samples, kMostProbeTokens, kSamples, config.n_layers, config.hidden);

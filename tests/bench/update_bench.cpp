@@ -104,7 +104,7 @@ int run(const Sizes& s) {
   MicroBatch batch;
   batch.pack(samples, indices);
   const BatchLimits limits{batch.n_tokens(), batch.n_scored(), 0, 0, length};
-  Transformer model(ctx, config, weights, lora, limits);
+  Transformer model(ctx, config, weights.views(), lora, limits);
   model.allocate();
   std::vector<float> adapter(static_cast<std::size_t>(lora.size())), grad(adapter.size()),
       nll(static_cast<std::size_t>(batch.n_scored()));

@@ -92,7 +92,7 @@ TEST_F(Generate, TakesTheLargestLogitAtEveryStepWithAndWithoutAdapter) {
     ASSERT_EQ(answer["ids"].size(), 12u);
     for (const std::int32_t id : answer["ids"]) {
       const auto t = static_cast<std::int64_t>(ids.size()), v = model.config.vocab_size;
-      Transformer transformer(ctx, model.config, model.weights, adapter.layout, {0, 0, t, t, t});
+      Transformer transformer(ctx, model.config, model.weights.views(), adapter.layout, {0, 0, t, t, t});
       transformer.allocate();
       MicroBatch batch;
       batch.all_positions(ids);

@@ -26,7 +26,7 @@ struct Models {
   // Logits [T,V] of all positions, computed at once.
   std::vector<float> all_logits(std::span<const float> values, std::span<const std::int32_t> ids) const {
     const auto t = static_cast<std::int64_t>(ids.size());
-    Transformer transformer(ctx, model.config, model.weights, adapter->layout, {0, 0, t, t, t});
+    Transformer transformer(ctx, model.config, model.weights.views(), adapter->layout, {0, 0, t, t, t});
     transformer.allocate();
     MicroBatch batch;
     batch.all_positions(ids);
@@ -134,7 +134,7 @@ TEST(Greedy, TakesTheLowestOfEqualsAndNoNan) {
 TEST(Logits, GiveTheLoss) {
   const Models models("qwen3");
   const SampleSet samples = support::make_samples({37}, {36});
-  Transformer transformer(models.ctx, models.model.config, models.model.weights, models.adapter->layout,
+  Transformer transformer(models.ctx, models.model.config, models.model.weights.views(), models.adapter->layout,
                           {0, 0, 37, 37, 37});
   transformer.allocate();
   MicroBatch batch;

@@ -83,7 +83,7 @@ class SeededModel {
     Weights weights(config_, memory.block());
     weights.load(ModelTensors(folder_.path()));
     const CpuContext ctx(1);
-    Transformer transformer(ctx, config_, weights, layout,
+    Transformer transformer(ctx, config_, weights.views(), layout,
                             {0, 0, batch.n_tokens(), batch.n_scored(), batch.n_tokens()});
     transformer.allocate();
     std::vector<float> nll(wanted.size());

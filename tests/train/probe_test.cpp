@@ -68,7 +68,7 @@ TEST(Probe, HasTheLossAndTheLargestLogitsOfEachToken) {
       std::iota(indices.begin(), indices.end(), begin);
       MicroBatch batch;
       batch.pack(held_out, indices);
-      Transformer model(run.ctx, run.config, run.weights, run.lora,
+      Transformer model(run.ctx, run.config, run.weights.views(), run.lora,
                         {0, 0, batch.n_tokens(), batch.n_scored(), 30});
       model.allocate();
       std::vector<float> values(static_cast<std::size_t>(batch.n_scored() * run.config.vocab_size));
