@@ -42,7 +42,7 @@ class HostSum final : public ReducibleSum {
   HostSum(Communicator& comm, ExactSumView sum, int threads) : comm_(comm), sum_(sum), threads_(threads) {}
   std::int64_t elements() const override { return sum_.size; }
   ExactSumCarry carry(int ranks) override { return exact_sum_carry(sum_, ranks, threads_); }
-  void all_reduce() override { comm_.all_reduce_sum(sum_.all()); }
+  void all_reduce(std::string_view) override { comm_.all_reduce_sum(sum_.all()); }
 
  private:
   Communicator& comm_;
@@ -79,7 +79,7 @@ std::uint64_t all_reduce_exact(Communicator& comm, ReducibleSum& sum, std::strin
     expected += offer.checksum;
   }
 
-  sum.all_reduce();
+  sum.all_reduce(where);
   const ExactSumCarry reduced = sum.carry(1);
   require_sum(comm, where, sum.elements(), expected, reduced.checksum_before);
   return reduced.checksum_after;

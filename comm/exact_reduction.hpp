@@ -22,8 +22,8 @@ class ReducibleSum {
   virtual std::int64_t elements() const = 0;
   // exact_sum_carry() of all elements.
   virtual ExactSumCarry carry(int ranks) = 0;
-  // Collective: each limb becomes its sum over the ranks.
-  virtual void all_reduce() = 0;
+  // Collective: each limb becomes its sum over the ranks. `where`: for errors, "update 412".
+  virtual void all_reduce(std::string_view where) = 0;
 };
 
 // Collective. Each rank's sum becomes the sum over all ranks, carried. Returns the checksum of the carried

@@ -30,7 +30,7 @@ struct Thresholds {
   void raise_to(const Thresholds& other);
 };
 
-// Unit roundoff of a precision key: "f32".
+// Unit roundoff of a precision key: what its products' inputs are rounded by.
 double unit_roundoff(const std::string& precision);
 
 // What rounding does to the gradient of these samples with this adapter, in update t (dropout). Costs

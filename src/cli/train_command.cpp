@@ -16,6 +16,7 @@
 #include "comm/mpi_communicator.hpp"
 #include "src/base/error.hpp"
 #include "src/base/text.hpp"
+#include "src/cli/gpu.hpp"
 #include "src/cli/print_error.hpp"
 #include "src/cli/process_setup.hpp"
 #include "src/cli/start_mpi.hpp"
@@ -62,7 +63,8 @@ int run(Config config, Communicator& comm, const std::vector<std::string>& words
   const RunControl control{
       .stop = stop_signal_came,
       .command = resuming_command(words, comm.size()),
-      .log_opened = [&](const std::filesystem::path& file) { run_log = std::filesystem::absolute(file); }};
+      .log_opened = [&](const std::filesystem::path& file) { run_log = std::filesystem::absolute(file); },
+      .gpus = gpu_build()};
   const RunSummary summary = run_training(config, comm, facts, control);
   if (summary.was_finished) return 0;
   try {

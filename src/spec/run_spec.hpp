@@ -53,7 +53,8 @@ struct RunSpec {
 };
 
 struct Execution {
-  std::string precision = "f32";
+  std::string precision = "f32";  // f32 | tf32 | bf16; all but f32 on GPUs only
+  std::string gpu = "auto";       // auto | off | on | shared
   std::int64_t batch_micro = 4;
   std::string batch_deal = "least_loaded";    // least_loaded | round_robin | reversed
   std::int64_t mirror_every = 0;              // updates between audits; 0 = none

@@ -66,12 +66,13 @@ MirrorOptions mirror_options(const Config& config, std::vector<int> cpus) {
 }
 
 Auditor::Auditor(Communicator& comm, const Execution& execution, RunLog& log, const Weights& weights,
-                 std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder,
-                 std::function<bool()> stop)
+                 Trainer& trainer, std::unique_ptr<MirrorThread> thread,
+                 std::unique_ptr<MirrorRecorder> recorder, std::function<bool()> stop)
     : comm_(comm),
       execution_(execution),
       log_(log),
       weights_(weights),
+      trainer_(trainer),
       thread_(std::move(thread)),
       recorder_(std::move(recorder)),
       stop_(std::move(stop)),
@@ -118,7 +119,7 @@ void Auditor::give_base_weights(std::int64_t step, bool recorded) {
 }
 
 BaseTensorInMemory Auditor::in_memory(std::size_t i) const {
-  return {static_cast<std::int64_t>(i), weights_.tensor_name(i), weights_.memory_digest(i)};
+  return {static_cast<std::int64_t>(i), weights_.tensor_name(i), trainer_.base_digest(i)};
 }
 
 void Auditor::before_gradient(std::int64_t t, Trainer& trainer) {

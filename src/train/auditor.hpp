@@ -29,10 +29,10 @@ MirrorOptions mirror_options(const Config& config, std::vector<int> cpus);
 
 class Auditor {
  public:
-  // thread: on the mirror's rank; recorder: on rank 0; nullptr elsewhere. weights: what an audit looks at in
+  // thread: on the mirror's rank; recorder: on rank 0; nullptr elsewhere. trainer: what an audit looks at in
   // native's memory. The references must outlive this object.
   Auditor(Communicator& comm, const Execution& execution, RunLog& log, const Weights& weights,
-          std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder,
+          Trainer& trainer, std::unique_ptr<MirrorThread> thread, std::unique_ptr<MirrorRecorder> recorder,
           std::function<bool()> stop = {});
 
   // Waits until the mirror has read its inputs and told its cost. resumed: where a resumed run stands; the
@@ -72,6 +72,7 @@ class Auditor {
   const Execution& execution_;
   RunLog& log_;
   const Weights& weights_;
+  Trainer& trainer_;
   std::unique_ptr<MirrorThread> thread_;
   std::unique_ptr<MirrorRecorder> recorder_;
   std::function<bool()> stop_;

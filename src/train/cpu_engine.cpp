@@ -13,6 +13,7 @@ CpuEngine::CpuEngine(const CpuContext& ctx, Communicator& comm, const ModelConfi
                      const LoraDropout& dropout, std::int64_t n_recomputed)
     : ctx_(ctx),
       comm_(comm),
+      weights_(weights),
       lora_(lora),
       model_(ctx, config, weights.views(), lora, limits, dropout),
       arena_(state_bytes(lora, limits), "adapter, moments and gradient") {
@@ -60,7 +61,7 @@ bool CpuEngine::add_nll(double nll) { return exact_sum_add(sum_, lora_.size(), n
 
 ExactSumCarry CpuEngine::carry(int ranks) { return exact_sum_carry(sum_, ranks, ctx_.threads); }
 
-void CpuEngine::all_reduce() { comm_.all_reduce_sum(sum_.all()); }
+void CpuEngine::all_reduce(std::string_view) { comm_.all_reduce_sum(sum_.all()); }
 
 void CpuEngine::form_mean(double count) { exact_sum_mean(sum_, 0, count, gradient_, ctx_.threads); }
 
@@ -85,6 +86,8 @@ void CpuEngine::change_norms(std::span<double> norms) {
 }
 
 void CpuEngine::ba_norms(std::span<double> norms) { tandem::ba_norms(ctx_, norms, lora_, p_); }
+
+std::string CpuEngine::base_digest(std::size_t i) { return weights_.memory_digest(i); }
 
 std::uint64_t CpuEngine::checksum_of_adapter() { return adapter_checksum(lora_.spans(p_), ctx_.threads); }
 

@@ -36,17 +36,19 @@ class CpuEngine final : public Engine {
   void change_norms(std::span<double> norms) override;
   void ba_norms(std::span<double> norms) override;
   std::uint64_t checksum_of_adapter() override;
+  std::string base_digest(std::size_t i) override;
 
   std::span<const float> evaluate(const MicroBatch& batch, bool with_adapter,
                                   PassObserver* observer) override;
 
   std::int64_t elements() const override { return sum_.size; }
   ExactSumCarry carry(int ranks) override;
-  void all_reduce() override;
+  void all_reduce(std::string_view where) override;
 
  private:
   const CpuContext& ctx_;
   Communicator& comm_;
+  const Weights& weights_;
   const LoraLayout& lora_;
   Transformer model_;
   Arena arena_;

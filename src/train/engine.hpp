@@ -56,6 +56,11 @@ class Engine : public ReducibleSum {
   virtual void ba_norms(std::span<double> norms) = 0;
   virtual std::uint64_t checksum_of_adapter() = 0;
 
+  // Weights::memory_digest() of what the engine computes with.
+  virtual std::string base_digest(std::size_t i) = 0;
+  // Memory of a device that is in use, 0 on the host.
+  virtual std::int64_t device_bytes() { return 0; }
+
   // ---- evaluation ----
   // nll as of gradient(). observer: may be none; it sees matrices on the host.
   virtual std::span<const float> evaluate(const MicroBatch& batch, bool with_adapter,

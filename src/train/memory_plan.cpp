@@ -95,7 +95,7 @@ std::vector<std::string> MemoryPlan::lines() const {
 
 MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
                        const Execution& execution, const SampleSet& train, const SampleSet& held_out,
-                       int threads, int local_ranks, std::int64_t limit_bytes) {
+                       int threads, int local_ranks, std::int64_t limit_bytes, bool on_gpu) {
   const BatchLimits limits = batch_limits(train, held_out, execution.batch_micro);
   const CpuContext one_thread(1);
   const Weights none(config, {});
@@ -110,6 +110,12 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
   plan.mirror_bytes = mirror_bytes(config, lora, spec, execution, limits);
   plan.n_layers = config.n_layers;
   plan.local_ranks = local_ranks;
+  if (on_gpu) {  // the engine plans the device's memory; on the host stay copies of the state
+    plan.state_bytes = 4 * lora.size() * static_cast<std::int64_t>(sizeof(float));
+    if (plan.node_bytes() <= limit_bytes) return plan;
+    throw Error(ErrorKind::kDevice, cat("the run does not fit into ", gib(limit_bytes), " of host memory: ",
+                                        plan.lines()[0], "; fewer ranks a node would help"));
+  }
   for (; plan.n_recomputed <= config.n_layers; ++plan.n_recomputed) {
     plan.activation_bytes = static_cast<std::int64_t>(model.planned_bytes(plan.n_recomputed));
     if (plan.node_bytes() <= limit_bytes) return plan;

@@ -33,7 +33,7 @@ struct MemoryPlan {
 // figures, and what to change, where nothing fits.
 MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const RunSpec& spec,
                        const Execution& execution, const SampleSet& train, const SampleSet& held_out,
-                       int threads, int local_ranks, std::int64_t limit_bytes);
+                       int threads, int local_ranks, std::int64_t limit_bytes, bool on_gpu = false);
 
 // memory.limit in bytes, or what this machine has free: the system's figure, or the control group's where
 // lower.

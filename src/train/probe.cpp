@@ -97,9 +97,13 @@ void Probe::after_layer(std::int64_t l, ConstMatrix x) {
   slot(absmax_ + at) = bits_of(static_cast<double>(most));
 }
 
+std::int64_t Probe::wanted_logits(std::int64_t begin, std::int64_t n) const {
+  return std::clamp<std::int64_t>(part().count - begin, 0, n);
+}
+
 void Probe::logits_of(std::int64_t begin, ConstMatrix logits) {
-  const std::int64_t count = std::min(logits.rows, part().count - begin);
-  if (count <= 0) return;
+  const std::int64_t count = wanted_logits(begin, logits.rows);
+  if (count == 0) return;
   const std::int64_t first = part().first + begin;
   const auto ids = std::span(bits_).subspan(static_cast<std::size_t>(topk_id_ + first * kTopLogits),
                                             static_cast<std::size_t>(count * kTopLogits));

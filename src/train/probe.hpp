@@ -40,6 +40,7 @@ class Probe final : public PassObserver {
 
   void after_layer(std::int64_t l, ConstMatrix x) override;
   void logits_of(std::int64_t begin, ConstMatrix logits) override;
+  std::int64_t wanted_logits(std::int64_t begin, std::int64_t n) const override;
 
  private:
   // Of a micro-batch: its tokens of the probe are [first, first + count), its samples' positions looked at

@@ -100,6 +100,7 @@ void Recorder::evaluation(std::int64_t t, const EvalResult& result, Trainer& tra
   row.seconds = seconds;
   row.adapter_digest = adapter_digest(lora_.views(std::as_const(trainer).adapter()));
   row.host_bytes = host_bytes;
+  row.device_bytes = trainer.device_bytes();
   if (trainer.probe()) row.probe = trainer.probe()->row();
   row.norms = {trainer.ba_norms(), trainer.update_norms()};
   writer_.append_eval(row);

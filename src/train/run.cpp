@@ -13,7 +13,9 @@
 #include "src/base/text.hpp"
 #include "src/spec/digests.hpp"
 #include "src/train/auditor.hpp"
+#include "src/train/batch_limits.hpp"
 #include "src/train/checkpoints.hpp"
+#include "src/train/cpu_engine.hpp"
 #include "src/train/first_adapter.hpp"
 #include "src/train/format_numbers.hpp"
 #include "src/train/inputs.hpp"
@@ -166,7 +168,11 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   });
   leave_where_stopped();
   config.execution.ranks = comm.size();
-  config.execution.device = "cpu";
+  const GpuPlan gpus = choose_device(comm, config.execution, control.gpus);
+  for (const std::string& line : gpus.lines) log.line(line);
+  if (!gpus.device && config.execution.gpu == "auto" && control.gpus)
+    log.line(cat("computing on the CPU: ", gpus.why_none));
+  config.execution.device = gpus.device ? gpus.gpu.name : "cpu";
   // What cannot be continued is said before the weights are read; under the lock it is looked at again.
   Beginning beginning =
       agree(comm, [&] { return comm.rank() == 0 ? find_beginning(folder, config) : Beginning(); });
@@ -182,7 +188,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   const MemoryPlan plan = agree(comm, [&] {
     return plan_memory(inputs.config, lora, config.spec, config.execution, inputs.train.samples,
                        inputs.held_out.samples, placement.share.threads, placement.local_size,
-                       memory_limit_bytes(config.execution));
+                       memory_limit_bytes(config.execution), gpus.device.has_value());
   });
   for (const std::string& line : plan.lines()) log.line(line);
   const std::unique_ptr<NodeMemory> memory = agree(comm, [&] {
@@ -200,9 +206,24 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   for (const std::string& warning : weights.warnings()) log.warning(warning);
   if (!memory->warning().empty()) log.warning(memory->warning());
 
+  const EngineParts parts{
+      ctx,
+      comm,
+      config.execution,
+      inputs.config,
+      weights,
+      lora,
+      batch_limits(inputs.train.samples, inputs.held_out.samples, config.execution.batch_micro),
+      {config.spec.lora_dropout, config.spec.seed_dropout}};
+  GpuEngine on_gpu = gpus.device ? control.gpus->engine(parts, gpus) : GpuEngine();
+  for (const std::string& line : on_gpu.lines) log.line(line);
   const std::unique_ptr<Trainer> trainer = agree(comm, [&] {
-    return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, weights, lora,
-                                     inputs.train.samples, inputs.held_out.samples, plan.n_recomputed);
+    std::unique_ptr<Engine> engine = std::move(on_gpu.engine);
+    if (!engine)
+      engine = std::make_unique<CpuEngine>(ctx, comm, inputs.config, weights, lora, parts.limits,
+                                           parts.dropout, plan.n_recomputed);
+    return std::make_unique<Trainer>(ctx, comm, config.spec, config.execution, inputs.config, lora,
+                                     inputs.train.samples, inputs.held_out.samples, std::move(engine));
   });
   const std::string of_adapter =
       agree(comm, [&] { return first_adapter(trainer->adapter(), lora, config.spec); });
@@ -251,7 +272,9 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
     std::map<std::string, std::string> provenance = facts;
     provenance["arithmetic"] = "native";
     provenance["orchestration"] = "tandem";
-    provenance["runtime"] = cat("tandem/", "cpu");
+    provenance["runtime"] = gpus.device ? "tandem/cuda" : "tandem/cpu";
+    if (gpus.device) provenance["gpu_versions"] = versions_text(gpus.versions);
+    if (!gpus.lines.empty()) provenance["devices"] = joined(gpus.lines, "; ");
     provenance["start"] = utc_now();
     provenance["ranks"] = cat(comm.size());
     // So that a stored update can be replayed; where they lie is no part of the spec.
@@ -274,7 +297,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
               : std::vector<std::uint8_t>();
     auditor = agree(comm, [&] {
       return std::make_unique<Auditor>(
-          comm, config.execution, log, weights,
+          comm, config.execution, log, weights, *trainer,
           beside_mirror ? std::make_unique<MirrorThread>(mirror_options(config, mirror_cpus),
                                                          mirror_state(mirror_bytes))
                         : nullptr,

@@ -10,6 +10,7 @@
 
 #include "comm/communicator.hpp"
 #include "src/spec/run_spec.hpp"
+#include "src/train/gpu_build.hpp"
 
 namespace tandem {
 
@@ -28,6 +29,7 @@ struct RunControl {
   std::string command = {};  // how to go on, for the line that a stop ends with; "": not known
   // Told on every rank once the run has its folder: its run.log, for what is said outside run_training.
   std::function<void(const std::filesystem::path& run_log)> log_opened = {};
+  GpuBuild* gpus = nullptr;  // none: this program was built without CUDA
 };
 
 // Collective: every rank calls it with the same configuration. `facts`: versions and build, recorded in the

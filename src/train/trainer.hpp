@@ -92,6 +92,9 @@ class Trainer {
 
   std::int64_t steps_made() const { return steps_made_; }
   int threads() const { return ctx_.threads; }
+  // Weights::memory_digest() of what the engine computes with; memory in use on a device.
+  std::string base_digest(std::size_t i) const { return engine_->base_digest(i); }
+  std::int64_t device_bytes() const { return engine_->device_bytes(); }
   // On the host; what is written to those of the first form counts from then on.
   std::span<float> adapter() { return engine_->write(StateArray::kAdapter); }
   std::span<float> m() { return engine_->write(StateArray::kM); }

@@ -151,6 +151,7 @@ TEST(CanonicalText, OfAnExecutionNamesTheRunsFacts) {
             "batch.micro = 4\n"
             "build = none\n"
             "device = \"cpu\"\n"
+            "gpu = \"auto\"\n"
             "instruction_set = none\n"
             "memory.limit = 0.0\n"
             "mirror.every = 0\n"

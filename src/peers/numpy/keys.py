@@ -22,7 +22,7 @@ SPEC = {
     "seed.adapter": (UNSET, int), "seed.order": (UNSET, int), "seed.dropout": (UNSET, int)}
 ONLY_DEFAULTS = {"train.epochs": (1, int), "seed": (0, int)}
 EXECUTION = {
-    "precision": ("f32", str), "batch.micro": (4, int), "batch.deal": ("least_loaded", str),
+    "precision": ("f32", str), "gpu": ("auto", str), "batch.micro": (4, int), "batch.deal": ("least_loaded", str),
     "mirror.every": (0, int), "mirror.mode": ("audit", str), "mirror.scope": ("batch", str),
     "mirror.rank": (-1, int), "mirror.threads": (1, int), "mirror.when_behind": ("wait", str),
     "mirror.on_mismatch": ("record", str), "snapshot.every": (0, int),

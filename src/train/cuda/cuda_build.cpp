@@ -1,0 +1,53 @@
+#include <utility>
+
+#include "kernels/cuda_context.hpp"
+#include "src/base/error.hpp"
+#include "src/base/text.hpp"
+#include "src/train/cuda/cuda_engine.hpp"
+#include "src/train/gpu_build.hpp"
+
+namespace tandem {
+
+namespace {
+
+class CudaBuild final : public GpuBuild {
+ public:
+  GpuSystem& system() override { return *system_; }
+
+  GpuEngine engine(const EngineParts& parts, const GpuPlan& plan) override {
+    std::unique_ptr<CudaContext> ctx = agree(parts.comm, [&] {
+      const std::int64_t dim = parts.config.heads.head_dim;
+      if (dim != 64 && dim != 128)
+        throw Error(ErrorKind::kUsage, cat("the model's heads have ", dim,
+                                           " dimensions; GPUs compute those of 64 and 128: use gpu = off"));
+      return std::make_unique<CudaContext>(
+          *plan.device, parts.execution.precision == "tf32" ? ProductMode::kTf32 : ProductMode::kF32);
+    });
+    std::unique_ptr<DeviceReduction> reduction = parts.comm.size() == 1 ? no_reduction()
+                                                 : plan.shared ? host_staged_reduction(parts.comm, *ctx)
+                                                               : nccl_reduction(parts.comm, *ctx);
+    return agree(parts.comm, [&] {
+      const std::uint64_t free = system_->free_bytes(*plan.device);
+      if (parts.execution.precision == "bf16")
+        return made<Bf16>(parts, std::move(ctx), std::move(reduction), free);
+      return made<float>(parts, std::move(ctx), std::move(reduction), free);
+    });
+  }
+
+ private:
+  template <class Real>
+  static GpuEngine made(const EngineParts& parts, std::unique_ptr<CudaContext> ctx,
+                        std::unique_ptr<DeviceReduction> reduction, std::uint64_t free) {
+    auto engine = std::make_unique<CudaEngine<Real>>(parts, std::move(ctx), std::move(reduction), free);
+    std::vector<std::string> lines = engine->lines();
+    return {std::move(engine), std::move(lines)};
+  }
+
+  std::unique_ptr<GpuSystem> system_ = cuda_system();
+};
+
+}  // namespace
+
+std::unique_ptr<GpuBuild> cuda_build() { return std::make_unique<CudaBuild>(); }
+
+}  // namespace tandem
