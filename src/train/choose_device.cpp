@@ -4,7 +4,8 @@
 
 namespace tandem {
 
-GpuPlan choose_device(Communicator& comm, const Execution& execution, GpuBuild* build) {
+GpuPlan choose_device(Communicator& comm, const std::string& host, const Execution& execution,
+                      GpuBuild* build) {
   const std::string& asked = execution.gpu;
   const bool must = asked == "on" || asked == "shared";
   GpuPlan plan;
@@ -13,7 +14,7 @@ GpuPlan choose_device(Communicator& comm, const Execution& execution, GpuBuild* 
   } else if (!build) {
     plan.why_none = "this program was built without CUDA (cmake -DTANDEM_CUDA=ON)";
   } else {
-    plan = plan_gpus(comm, build->system(), asked == "shared");
+    plan = plan_gpus(comm, host, build->system(), asked == "shared");
   }
   if (plan.device) return plan;
   if (must)

@@ -46,6 +46,7 @@ std::unique_ptr<GpuBuild> cuda_build();
 // The device of a run by its keys (gpu, precision): a plan without a device means the CPU. build: may be
 // none. Collective. Throws as plan_gpus() does; kUsage where a key asks for what this program or machine has
 // not.
-GpuPlan choose_device(Communicator& comm, const Execution& execution, GpuBuild* build);
+GpuPlan choose_device(Communicator& comm, const std::string& host, const Execution& execution,
+                      GpuBuild* build);
 
 }  // namespace tandem

@@ -168,7 +168,7 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   });
   leave_where_stopped();
   config.execution.ranks = comm.size();
-  const GpuPlan gpus = choose_device(comm, config.execution, control.gpus);
+  const GpuPlan gpus = choose_device(comm, placement.host, config.execution, control.gpus);
   for (const std::string& line : gpus.lines) log.line(line);
   if (!gpus.device && config.execution.gpu == "auto" && control.gpus)
     log.line(cat("computing on the CPU: ", gpus.why_none));
