@@ -14,6 +14,7 @@
 #include "src/cli/check_command.hpp"
 #include "src/cli/compare_command.hpp"
 #include "src/cli/doctor_command.hpp"
+#include "src/cli/gpu.hpp"
 #include "src/cli/init_model_command.hpp"
 #include "src/cli/inspect_command.hpp"
 #include "src/cli/model_commands.hpp"
@@ -175,6 +176,8 @@ int run_doctor(const Arguments& arguments) {
   options.threads = integer<int>(arguments, "threads", "doctor").value_or(options.threads);
   if (options.seconds < 0 || options.threads < 0)
     throw Error(ErrorKind::kUsage, "doctor: --seconds and --threads must be 0 or more");
+  if (GpuBuild* const build = gpu_build()) options.gpus = &build->system();
+  options.may_share_gpus = arguments.has("share-gpus");
   return doctor_command(options, std::cout);
 }
 
@@ -353,15 +356,16 @@ std::vector<Command> make_commands() {
        .run = run_plan},
       {.name = "doctor",
        .summary = "whether a machine, or a job's ranks, are fit for a run",
-       .usage = "[--out DIR] [--seconds N] [--threads N]",
+       .usage = "[--out DIR] [--seconds N] [--threads N] [--share-gpus]",
        .about = "One line a check: ok, note (works, but slowly or not as it could) or FAIL, with what to\n"
-                "do; ranks that differ are named. Launcher, libraries, cores, memory, the folder for\n"
-                "runs, the network. Start it as the run will be: tandem-mpirun -n N tandem doctor, or\n"
+                "do; ranks that differ are named. Launcher, libraries, GPUs, cores, memory, the folder\n"
+                "for runs, the network. Start it as the run will be: tandem-mpirun -n N tandem doctor, or\n"
                 "srun --mpi=pmix tandem doctor. Exit code 0 where nothing would stop a run.\n",
        .example = "tandem doctor --out runs",
        .options = {{"out", "DIR", "where run folders will lie (default: here)"},
                    {"seconds", "N", "of summing over the ranks (default 5)"},
-                   {"threads", "N", "per rank, as for `train`; 0 (default): its share of the node's CPUs"}},
+                   {"threads", "N", "per rank, as for `train`; 0 (default): its share of the node's CPUs"},
+                   {"share-gpus", "", "ranks may compute on one GPU, as with `gpu = shared`"}},
        .run = run_doctor},
       {.name = "spec",
        .summary = "what a configuration computes, as its canonical text",

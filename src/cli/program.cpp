@@ -73,7 +73,8 @@ Job read_command_line(const std::vector<std::string>& words) {
     if (words.size() > 2 || (words.size() == 2 && words[1] != "--json"))
       throw Error(ErrorKind::kUsage,
                   cat("--version: unknown option `", words.back(), "`, the only one is `--json`"));
-    return {.text = words.size() == 2 ? version_json(version()) : version_text(version())};
+    const Version v = version(gpu_build() ? &gpu_build()->system() : nullptr);
+    return {.text = words.size() == 2 ? version_json(v) : version_text(v)};
   }
   if (first.starts_with("-"))
     throw Error(ErrorKind::kUsage, cat("`", first, "`: the command comes first: tandem COMMAND [options]"));
