@@ -338,7 +338,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (fails("cublasLtMatmulAlgoGetHeuristic", status)) return status;
   *found = 0;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
-  if (injected("cublasLtMatmulAlgoGetHeuristic: none") != 0) return CUBLAS_STATUS_SUCCESS;
+  if (injected("cublasLtMatmulAlgoGetHeuristic none") != 0) return CUBLAS_STATUS_SUCCESS;
   const auto& problem = real<Description>(desc);
   const auto &la = real<Layout>(a), &lb = real<Layout>(b), &lc = real<Layout>(c), &ld = real<Layout>(d);
   status = check_problem(problem, la, lb, lc, ld);

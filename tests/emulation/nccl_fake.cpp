@@ -3,8 +3,8 @@
 // happened, and a sum waits on its stream for its peers, for ever where one is gone.
 //
 // What can be planted (emulation::fail_next, TANDEM_EMULATED_FAIL): the name of a function; "nccl: async
-// error", what ncclCommGetAsyncError reports from then on; "nccl: lost contribution", a sum in which this
-// rank counts as 0; "nccl: abort hangs". TANDEM_EMULATED_NCCL: the version that is loaded.
+// error", what ncclCommGetAsyncError reports from then on; "nccl lost contribution", a sum in which this
+// rank counts as 0; "nccl abort hangs". TANDEM_EMULATED_NCCL: the version that is loaded.
 #include <fcntl.h>
 #include <nccl.h>
 #include <sys/mman.h>
@@ -73,7 +73,7 @@ class Sum {
         from_(static_cast<const std::uint64_t*>(from)),
         to_(static_cast<std::uint64_t*>(to)),
         count_(count),
-        lost_(injected("nccl: lost contribution") != 0) {}
+        lost_(injected("nccl lost contribution") != 0) {}
 
   // Whether it is there.
   bool go_on() {
@@ -210,7 +210,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* state) {
   ncclResult_t result;
   if (fails("ncclCommGetAsyncError", result)) return result;
   ncclComm& comm = *shared(handle);
-  if (fails("nccl: async error", result)) comm.error = result;
+  if (fails("nccl async error", result)) comm.error = result;
   *state = comm.error != ncclSuccess                ? comm.error
            : comm.in_progress && !comm.all_joined() ? ncclInProgress
                                                     : ncclSuccess;
@@ -247,7 +247,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 
 // Its kernels end, whatever they have done.
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
-  if (injected("nccl: abort hangs")) std::this_thread::sleep_for(std::chrono::hours(1));
+  if (injected("nccl abort hangs")) std::this_thread::sleep_for(std::chrono::hours(1));
   ncclResult_t result;
   if (fails("ncclCommAbort", result)) return result;
   shared(handle)->aborted = true;

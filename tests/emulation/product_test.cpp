@@ -251,7 +251,7 @@ TEST(ProductEmulated, NoAlgorithmNoHandleAndNoMemoryAreSaid) {
   emulation::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
   EXPECT_TRUE(refusal(call).starts_with("exit 4: cudaMalloc of 32 MiB, cuBLASLt's workspace: "))
       << refusal(call);
-  emulation::fail_next("cublasLtMatmulAlgoGetHeuristic: none", 1);
+  emulation::fail_next("cublasLtMatmulAlgoGetHeuristic none", 1);
   EXPECT_EQ(
       refusal(call),
       "exit 4: cuBLASLt: the functionality requested is not supported | cublasLtMatmulAlgoGetHeuristic, "

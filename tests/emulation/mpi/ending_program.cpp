@@ -39,8 +39,8 @@ void run(const std::string& how) {
     comm.at_update(update);
     if (leaves && update == 3) leave();
     if (update == 3 && comm.rank() == 0 && (how == "async" || how == "abort")) {
-      tandem::emulation::fail_next("nccl: async error", 6 /* ncclRemoteError */, 3);
-      if (how == "abort") tandem::emulation::fail_next("nccl: abort hangs", 1);
+      tandem::emulation::fail_next("nccl async error", 6 /* ncclRemoteError */, 3);
+      if (how == "abort") tandem::emulation::fail_next("nccl abort hangs", 1);
     }
     if (leaves && update == 3 && (how == "async" || how == "abort")) sleep(60);
     reduction->start(ctx, values.span());

@@ -132,7 +132,7 @@ TEST(DeviceSum, ALostContributionOfTheFakeChangesTheSum) {
   const CudaContext ctx(world().rank());
   const auto reduction = nccl_reduction(world(), ctx);
   const DeviceArray<std::int64_t> values(ctx, brought(world().rank(), 7));
-  if (world().rank() == 0) emulation::fail_next("nccl: lost contribution", 1);
+  if (world().rank() == 0) emulation::fail_next("nccl lost contribution", 1);
   reduction->start(ctx, values.span());
   reduction->finish(ctx, "update 1");
   EXPECT_FALSE(values.host() == summed(7));
@@ -185,7 +185,7 @@ TEST(NcclFailure, AnErrorMetOnTheWayEndsTheJobAndTheObject) {
   const CudaContext ctx(world().rank());
   const DeviceArray<std::int64_t> values(ctx, brought(world().rank(), 512));
   const auto reduction = nccl_reduction(world(), ctx);
-  emulation::fail_next("nccl: async error", ncclRemoteError, 2);
+  emulation::fail_next("nccl async error", ncclRemoteError, 2);
   EXPECT_EQ(thrown([&] {
               reduction->start(ctx, values.span());
               reduction->finish(ctx, "update 412");
