@@ -54,6 +54,11 @@ void check_aligned(const void* pointer, std::size_t alignment);
 // cudaLaunchKernelExC for a kernel that is called by `thread`, once for each thread. `function`: its address.
 cudaError_t launch(const cudaLaunchConfig_t& config, const char* name, const void* function,
                    std::function<void()> thread);
+// What lies between a structure's members may look like a pointer.
+template <class T>
+void clear_padding(T& value) {
+  __builtin_clear_padding(&value);
+}
 // An argument of a kernel: a violation where it is, or holds, a pointer to the host's memory.
 void check_argument(const char* kernel, const void* argument, std::size_t bytes);
 

@@ -54,8 +54,7 @@ void launch(const CudaContext& ctx, const char* name, void (*kernel)(P...), cons
   if (shared_bytes > std::size_t{48} * 1024) allow_shared_bytes(ctx, name, address, shared_bytes);
   std::tuple<P...> values(std::forward<A>(arguments)...);
 #ifdef TANDEM_EMULATED
-  // What lies between a structure's members may look like a pointer.
-  std::apply([](auto&... value) { (__builtin_clear_padding(&value), ...); }, values);
+  std::apply([](auto&... value) { (emulated::clear_padding(value), ...); }, values);
   std::apply([&](const auto&... value) { (emulated::check_argument(name, &value, sizeof(value)), ...); },
              values);
   check(emulated::launch(config, name, address, [kernel, values] { std::apply(kernel, values); }), name);

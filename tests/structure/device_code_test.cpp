@@ -66,7 +66,7 @@ const std::vector<Rule>& rules() {
        {"port.hpp"}},
       {std::regex(R"(\b__[a-z]\w*)"),
        "intrinsics stand in port.hpp and ptx.hpp, each with its twin",
-       {"port.hpp", "ptx.hpp"}},
+       {"port.hpp", "ptx.hpp", "emulated.hpp"}},
       {std::regex(R"(\b(threadIdx|blockIdx|blockDim|gridDim|warpSize)\b)"),
        "port.hpp says where a thread is",
        {"port.hpp", "context.cu"}},
