@@ -14,7 +14,8 @@
 namespace tandem {
 
 // All ranks start the same sizes in the same order and finish together; one thread does so (the training
-// thread).
+// thread). It ends before the memory that it sums: what frees that would wait for sums which, after an error,
+// other ranks never join.
 class DeviceReduction {
  public:
   virtual ~DeviceReduction() = default;

@@ -35,9 +35,9 @@ CudaEngine<Real>::CudaEngine(const EngineParts& parts, std::unique_ptr<CudaConte
       lora_(parts.lora),
       n_layers_(parts.config.n_layers),
       ctx_(std::move(ctx)),
-      reduction_(std::move(reduction)),
       weights_(*ctx_, parts.weights),
-      model_(*ctx_, parts.config, weights_.views(), parts.lora, parts.limits, parts.dropout) {
+      model_(*ctx_, parts.config, weights_.views(), parts.lora, parts.limits, parts.dropout),
+      reduction_(std::move(reduction)) {
   const std::int64_t n = lora_.size();
   const std::size_t n_tensors = lora_.tensors().size();
   const auto take = [&](auto& memory) {

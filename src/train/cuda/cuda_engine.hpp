@@ -82,7 +82,6 @@ class CudaEngine final : public Engine {
   const LoraLayout& lora_;
   std::int64_t n_layers_;
   std::unique_ptr<CudaContext> ctx_;
-  std::unique_ptr<DeviceReduction> reduction_;
   DeviceWeights<Real> weights_;
   TransformerOn<CudaContext, Real> model_;
   DeviceArena arena_;
@@ -102,6 +101,9 @@ class CudaEngine final : public Engine {
   std::int64_t micro_batches_left_ = 0, first_bad_ = -1;
   int ranks_ = 1;
   bool started_ = false;  // the sum is on its way: report_ has what carry() is to say
+  // Last, so that it ends first: after an error it lets go the sums that other ranks never join, for which
+  // freeing the device's memory would wait.
+  std::unique_ptr<DeviceReduction> reduction_;
 };
 
 }  // namespace tandem

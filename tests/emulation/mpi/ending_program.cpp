@@ -4,6 +4,7 @@
 //   throw  an exception               stuck  every rank lives and waits, one of them over MPI
 //   async  NCCL reports an error on rank 0     abort  the same, and ncclCommAbort hangs
 //   late   no watchdog, and the last rank comes after the limit
+//   agreed an exception that all ranks throw, while those that had begun have a sum under way
 //   slow   the last rank comes later than the watchdog's limits; nothing ends
 #include <unistd.h>
 
@@ -30,20 +31,26 @@ void run(const std::string& how) {
     if (how == "stop") std::raise(SIGSTOP);
     if (how == "stuck") comm.barrier();
     if (how == "slow" || how == "late") sleep(how == "slow" ? 10 : 60);
-    if (how == "throw") throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
+    if (how == "throw" || how == "agreed") throw tandem::Error(tandem::ErrorKind::kInput, "bad sample");
   };
+  const tandem::testing::DeviceArray<std::int64_t> values(ctx, std::vector<std::int64_t>(4096, 1));
   const auto reduction =
       tandem::nccl_reduction(comm, ctx, {.start_s = 20, .sum_s = how == "late" ? 2.0 : 60.0});
-  const tandem::testing::DeviceArray<std::int64_t> values(ctx, std::vector<std::int64_t>(4096, 1));
   for (int update = 1; update <= 5; ++update) {
     comm.at_update(update);
-    if (leaves && update == 3) leave();
+    if (how == "agreed")
+      tandem::agree(comm, [&] {
+        if (leaves && update == 3) leave();
+        reduction->start(ctx, values.span());
+      });
+    else if (leaves && update == 3)
+      leave();
     if (update == 3 && comm.rank() == 0 && (how == "async" || how == "abort")) {
       tandem::emulation::fail_next("nccl async error", 6 /* ncclRemoteError */, 3);
       if (how == "abort") tandem::emulation::fail_next("nccl abort hangs", 1);
     }
     if (leaves && update == 3 && (how == "async" || how == "abort")) sleep(60);
-    reduction->start(ctx, values.span());
+    if (how != "agreed") reduction->start(ctx, values.span());
     reduction->finish(ctx, tandem::cat("update ", update));
   }
 }
@@ -58,8 +65,14 @@ int main(int argc, char** argv) {
   } catch (const tandem::Error& error) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    const auto* agreed = dynamic_cast<const tandem::AgreedError*>(&error);
+    if (agreed == nullptr || agreed->rank() == rank)
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
     std::fflush(stderr);
+    if (agreed != nullptr) {
+      MPI_Finalize();
+      return error.exit_code();
+    }
     MPI_Abort(MPI_COMM_WORLD, error.exit_code());
   }
   MPI_Finalize();
