@@ -66,8 +66,9 @@ TANDEM_DEVICE unsigned grid_x() { return gridDim.x; }
 TANDEM_DEVICE unsigned grid_y() { return gridDim.y; }
 TANDEM_DEVICE unsigned grid_z() { return gridDim.z; }
 #endif
-TANDEM_DEVICE int lane() { return thread_x() % kWarp; }
-TANDEM_DEVICE int warp() { return thread_x() / kWarp; }
+// One instruction each: the compiler does not know that thread_x() is not negative.
+TANDEM_DEVICE int lane() { return thread_x() & (kWarp - 1); }
+TANDEM_DEVICE int warp() { return thread_x() >> 5; }
 // This thread's number among those of the grid's x dimension, and how many they are.
 TANDEM_DEVICE std::int64_t global_thread() {
   return static_cast<std::int64_t>(block_x()) * thread_count() + thread_x();
