@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/context_members.hpp"
+#include "kernels/cuda/launch.hpp"
 #include "kernels/product.hpp"
 #include "kernels/product_shapes.hpp"
 
@@ -210,6 +211,7 @@ void add_term(const CudaContext& ctx, MatrixView<Out> c, MatrixView<const Out> b
   std::unique_ptr<Plan>& made = products.plans[shape];
   if (!made) made = make_plan(products, ctx.mode(), shape);
   const Plan& plan = *made;
+  const cuda::NamedRange range("product");
   check_lt(
       cublasLtMatmul(products.handle, plan.product.get(), &term.scale, term.b.data, plan.b.get(), term.a.data,
                      plan.a.get(), &beta, base.data, plan.base.get(), c.data, plan.c.get(), &plan.algorithm,

@@ -1,11 +1,14 @@
 // The optimiser, the exact sum, norms and checksums: the CPU's bits.
-#include <numeric>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 
 #include "kernels/adamw.hpp"
 #include "kernels/checksum.hpp"
 #include "kernels/exact_sum.hpp"
 #include "kernels/norms.hpp"
-#include "tests/emulation/kernels/support.hpp"
+#include "tests/emulation/kernels/bit_contract.hpp"
 
 namespace tandem {
 namespace {
@@ -13,10 +16,8 @@ namespace {
 using namespace testing;
 
 std::vector<float> drawn_list(const std::string& name, std::size_t size, double scale) {
-  const mirror::Matrix m = drawn<float>(name, 1, static_cast<std::int64_t>(size), scale);
-  std::vector<float> result;
-  for (std::int64_t i = 0; i < m.size(); ++i) result.push_back(static_cast<float>(m.data()[i]));
-  return result;
+  const std::vector<double> values = drawn_values<float>(name, static_cast<std::int64_t>(size), scale);
+  return {values.begin(), values.end()};
 }
 
 // A list at an offset in its allocation, between elements that nobody may write.

@@ -1,5 +1,5 @@
-// Shared by the tests of CUDA kernels: drawn numbers, matrices in a device's memory, the bit contract, and
-// the comparison with a float64 reference.
+// Shared by the tests of CUDA kernels that are held to the mirror: its matrices in a device's memory, and the
+// comparison with a float64 reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,53 +13,20 @@
 #include <vector>
 
 #include "kernels/cuda_context.hpp"
-#include "src/base/random.hpp"
 #include "src/mirror/matrix.hpp"
 #include "tests/emulation/device_matrix.hpp"
-#include "tests/emulation/emulation.hpp"
+#include "tests/emulation/kernels/bit_contract.hpp"
 
 namespace tandem::testing {
 
-inline constexpr double kU = 0x1p-24;  // unit roundoff of float32
-// Of the format that a result is stored in, beyond float32's own.
-template <class T>
-inline constexpr double kStored = sizeof(T) == sizeof(Bf16) ? 0x1p-8 : 0.0;
-template <class T>
-inline constexpr int kUnit = 16 / static_cast<int>(sizeof(T));  // elements a thread takes at a time
-
-// k roundings, or a sum of k terms (Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1).
-inline double gamma(double k) { return k * kU / (1.0 - k * kU); }
-
-// Additions behind one another in a row's sum: a thread's own terms, then two times log2(32).
-inline int additions(std::int64_t cols, int threads, int unit = 4) {
-  const std::int64_t units = (cols + unit - 1) / unit;
-  return static_cast<int>((units + threads - 1) / threads) * unit + 10;
-}
-
-using Formats = ::testing::Types<float, Bf16>;
-struct FormatNames {
-  template <class T>
-  static std::string GetName(int) {
-    return sizeof(T) == sizeof(Bf16) ? "Bf16" : "Float32";
-  }
-};
-
-// Uniform in (-size, size), by name, as T stores them.
+// As drawn_values(), as a matrix.
 template <class T>
 mirror::Matrix drawn(const std::string& name, std::int64_t rows, std::int64_t cols, double size = 1.0) {
-  const RandomStream stream(3, name);
+  const std::vector<double> values = drawn_values<T>(name, rows * cols, size);
   mirror::Matrix m(rows, cols);
-  for (std::int64_t i = 0; i < rows * cols; ++i)
-    m.data()[i] = static_cast<double>(
-        value_of(element_of<T>(size * (2.0 * stream.unit(static_cast<std::uint64_t>(i)) - 1.0))));
+  std::copy(values.begin(), values.end(), m.data());
   return m;
 }
-
-// How an operand lies in memory.
-struct Place {
-  std::int64_t padding = 0, offset = 0;  // elements: between rows, before the first
-};
-inline constexpr Place kPlaces[] = {{0, 0}, {1, 1}, {7, 3}};
 
 // A matrix in an allocation of its own, with what these tests do with it.
 template <class T>
@@ -79,28 +46,6 @@ class OnDevice : public DeviceMatrix<T> {
     return DeviceMatrix<T>::elements();
   }
 };
-
-// The bit contract: run(place) gives the same bits wherever operands lie, in whatever order blocks and
-// threads run.
-template <class Run>
-auto same_everywhere(const Run& run) {
-  emulation::set_order({});
-  const auto first = run(Place{});
-  for (const emulation::Order order : emulation::kOrders)
-    for (const Place place : kPlaces) {
-      emulation::set_order(order);
-      EXPECT_TRUE(same_bytes(first, run(place)))
-          << "order " << order.kind << ", padding " << place.padding << ", offset " << place.offset;
-    }
-  emulation::set_order({});
-  return first;
-}
-
-template <class T>
-std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // |got - want| <= gamma(roundings) size by element, and then rounded to T. NaN anywhere fails.
 template <class T>
