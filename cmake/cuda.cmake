@@ -40,8 +40,9 @@ if(TANDEM_CUDA_INCLUDE_DIR)
   endif()
 endif()
 
-# The operations.
-file(GLOB tandem_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+# The operations. tests/device is a project of its own that includes this file.
+get_filename_component(tandem_root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+file(GLOB tandem_cuda_sources CONFIGURE_DEPENDS ${tandem_root}/kernels/cuda/*.cu)
 
 # Sums over ranks: by NCCL where there is one, else over MPI. The tests' emulation needs its header alone.
 option(TANDEM_NCCL "Sum over ranks by NCCL where it is found" ON)
@@ -54,7 +55,7 @@ add_library(tandem_nccl_headers INTERFACE)
 if(TANDEM_NCCL_INCLUDE_DIR)
   target_include_directories(tandem_nccl_headers SYSTEM INTERFACE ${TANDEM_NCCL_INCLUDE_DIR})
 endif()
-file(GLOB tandem_comm_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/comm/nccl/*.cpp)
+file(GLOB tandem_comm_cuda_sources CONFIGURE_DEPENDS ${tandem_root}/comm/nccl/*.cpp)
 set(tandem_comm_emulated_sources ${tandem_comm_cuda_sources})
 # One of the two files: with NCCL or without.
 if(TANDEM_NCCL_INCLUDE_DIR AND TANDEM_NCCL_LIBRARY)
