@@ -334,7 +334,7 @@ const LaneBytes* Scheduler::gather(const char* operation, const void* mine, std:
   if (warp.ended > 0) violation("comes to a shuffle after other lanes of its warp have ended");
   if (shape_.threads < (number + 1) * kLanes) violation("is of a warp that is not whole");
   if (warp.waiting == 0) warp.operation = operation;
-  if (std::strcmp(warp.operation, operation) != 0)
+  if (warp.operation != operation && std::strcmp(warp.operation, operation) != 0)
     violation(cat("is at ", operation, ", another lane of its warp at ", warp.operation).c_str());
   const int turn = warp.turn;
   std::memcpy(warp.given[turn][lane], mine, bytes);
@@ -426,7 +426,7 @@ void finish_copies(int pending_groups) {
 void* shared_memory(std::size_t bytes) { return scheduler().shared(bytes); }
 
 void check_aligned(const void* pointer, std::size_t alignment) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
+  if ((reinterpret_cast<std::uintptr_t>(pointer) & (alignment - 1)) != 0)  // a power of two
     violation(
         cat("accesses ", alignment, " bytes at once at an address that is no multiple of them").c_str());
 }
