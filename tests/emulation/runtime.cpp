@@ -125,6 +125,10 @@ Facts& facts() {
     Facts start;
     const char* const gpus = std::getenv("TANDEM_EMULATED_GPUS");
     start.devices = gpus ? std::atoi(gpus) : 1;
+    if (const char* const driver = std::getenv("TANDEM_EMULATED_DRIVER"))
+      start.driver_version = std::atoi(driver);
+    if (const char* const mib = std::getenv("TANDEM_EMULATED_MEMORY"))
+      start.memory_bytes = static_cast<std::size_t>(std::atoi(mib)) << 20;
     // As CUDA reads it: a list of numbers, up to the first that is none of a device's.
     if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
       std::istringstream list(visible);

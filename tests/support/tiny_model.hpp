@@ -17,12 +17,13 @@ inline constexpr std::int64_t kTinyVocab = 300;
 
 // Qwen3 (tied) or Llama (untied, head_dim unlike hidden/heads) of the same few sizes.
 inline std::filesystem::path make_tiny_model(const TempFolder& folder, const std::string& type,
-                                             std::uint64_t seed = 1) {
+                                             std::uint64_t seed = 1, std::int64_t head_dim = 20) {
   InitModelOptions options;
   options.seed = seed;
   options.out = folder.path() / ("model-" + type);
   options.type = type;
-  options.hidden = 48, options.layers = 3, options.heads = 4, options.kv_heads = 2, options.head_dim = 20;
+  options.hidden = 48, options.layers = 3, options.heads = 4, options.kv_heads = 2,
+  options.head_dim = head_dim;
   options.intermediate = 72, options.vocab = kTinyVocab, options.tied = type == "qwen3";
   std::ostringstream said;
   init_model_command(options, said);

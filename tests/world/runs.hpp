@@ -29,8 +29,10 @@ struct Ended {
 
 class Runs : public testing::Test {
  protected:
+  explicit Runs(std::int64_t head_dim = 20) : head_dim_(head_dim) {}
+
   void SetUp() override {
-    model_ = support::make_tiny_model(folder_, "qwen3");
+    model_ = support::make_tiny_model(folder_, "qwen3", 1, head_dim_);
     write_rows(folder_ / "train.jsonl", kSamples, 1);
     write_rows(folder_ / "held_out.jsonl", 6, 2);
   }
@@ -51,13 +53,14 @@ class Runs : public testing::Test {
     support::write_text(file, rows);
   }
 
-  std::string command(int ranks, const fs::path& out, const std::string& options) const {
+  std::string command(int ranks, const fs::path& out, const std::string& options,
+                      const std::string& program = TANDEM_PROGRAM) const {
     const std::string defaults = options.find("--train.updates") == options.npos
                                      ? cat(" --train.updates ", kUpdates, " --eval.every 3")
                                      : "";
-    return cat(TANDEM_MPIRUN, " ", ranks, " ", TANDEM_PROGRAM, " train --model ", model_.string(),
-               " --data.train ", (folder_ / "train.jsonl").string(), " --data.held_out ",
-               (folder_ / "held_out.jsonl").string(), " --run.out ", out.string(),
+    return cat(TANDEM_MPIRUN, " ", ranks, " ", program, " train --model ", model_.string(), " --data.train ",
+               (folder_ / "train.jsonl").string(), " --data.held_out ", (folder_ / "held_out.jsonl").string(),
+               " --run.out ", out.string(),
                " --lora.rank 4 --lora.alpha 8 --lora.dropout 0.2 --optim.lr 0.01",
                " --optim.warmup 3 --optim.weight_decay 0.1 --batch.global ", kGlobal, " --batch.micro 2",
                defaults, " --observe.every 2 --threads 1 ", options);
@@ -108,6 +111,7 @@ class Runs : public testing::Test {
     return all;
   }
 
+  std::int64_t head_dim_;
   support::TempFolder folder_;
   fs::path model_;
 };
