@@ -1,8 +1,9 @@
 # CUDA: the kernels are compiled by nvcc where there is one (tandem_kernels_cuda), and, for the tests, by the host's
 # compiler where there are CUDA's headers (tests/emulation). Neither needs a GPU or its driver.
-option(TANDEM_CUDA "Compile the CUDA kernels where nvcc is found" ON)
+option(TANDEM_CUDA "Build the program for GPUs, too" OFF)
+option(TANDEM_CUDA_TESTS "Test the CUDA kernels where nvcc is found; its compilations take minutes" ON)
 set(TANDEM_NVCC FALSE)
-if(TANDEM_CUDA AND NOT TANDEM_SANITIZE)
+if(TANDEM_CUDA OR (TANDEM_TESTS AND TANDEM_CUDA_TESTS AND NOT TANDEM_SANITIZE))
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(TANDEM_NVCC_PROGRAM nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
@@ -26,6 +27,9 @@ if(TANDEM_CUDA AND NOT TANDEM_SANITIZE)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${TANDEM_CCACHE})
     endif()
     find_package(CUDAToolkit QUIET)
+  elseif(TANDEM_CUDA)
+    message(FATAL_ERROR "TANDEM_CUDA: no nvcc: put the CUDA toolkit's bin folder into PATH (module load cuda), or give "
+                        "-DCMAKE_CUDA_COMPILER=/path/to/nvcc")
   endif()
 endif()
 

@@ -122,6 +122,11 @@ void require_output(const std::filesystem::path& out, const RunSpec& spec) {
 }  // namespace
 
 CheckReport run_check(Config config, const CpuContext& ctx, const CheckOptions& options) {
+  if (config.execution.precision != "f32")
+    throw Error(
+        ErrorKind::kUsage,
+        cat("precision = ", config.execution.precision,
+            ": check looks at what the CPU computes, which is f32; tests/device/check.sh looks at a GPU"));
   require_output(options.out, config.spec);
   const auto progress = [&](const char* what) {
     if (options.progress) options.progress(what);

@@ -12,7 +12,7 @@ GpuPlan choose_device(Communicator& comm, const std::string& host, const Executi
   if (asked == "off") {
     plan.why_none = "gpu = off";
   } else if (!build) {
-    plan.why_none = "this program was built without CUDA (cmake -DTANDEM_CUDA=ON)";
+    plan.why_none = "this program was built without CUDA (cmake --preset cuda)";
   } else {
     plan = plan_gpus(comm, host, build->system(), asked == "shared");
   }
