@@ -1,4 +1,4 @@
-# tandem_library(NAME [LIBS ...] [PRIVATE_LIBS ...] [EXCLUDE FILE_OR_FOLDER/]): a static library of the folder's own .cpp files
+# tandem_library(NAME [LIBS ...] [PRIVATE_LIBS ...] [EXCLUDE FILE]): a static library of the folder's own .cpp files
 # (subfolders too). Headers are included by their path from the project's root.
 function(tandem_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror
