@@ -10,10 +10,10 @@ int nccl_version() { return 0; }
 }  // namespace cuda
 
 std::unique_ptr<DeviceReduction> nccl_reduction(Communicator&, const CudaContext&, const ReductionLimits&) {
-  throw Error(
-      ErrorKind::kDevice,
-      "this program was built without NCCL: sums over ranks can go over MPI, or build where nccl.h and "
-      "libnccl are");
+  throw AgreedError(ErrorKind::kDevice,
+                    "this program was built without NCCL: let sums over ranks go over MPI (gpu = shared), or "
+                    "build where nccl.h and libnccl are",
+                    0);
 }
 
 }  // namespace tandem

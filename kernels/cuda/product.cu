@@ -112,6 +112,7 @@ struct Products {
 
   // What cuBLAS itself takes on a Hopper.
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+  static constexpr std::size_t kMostPlans = 4096;
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
   std::map<Shape, std::unique_ptr<Plan>> plans;
@@ -208,6 +209,10 @@ void add_term(const CudaContext& ctx, MatrixView<Out> c, MatrixView<const Out> b
   // A thread that was not the context's maker has the first device as its own.
   cuda::check(cudaSetDevice(ctx.device()), "cudaSetDevice, product");
   Products& products = products_of(ctx);
+  // Numbers of scored tokens differ from row to row: plans are not kept without end. A plan that is made
+  // again is the same.
+  if (products.plans.size() >= Products::kMostPlans && !products.plans.contains(shape))
+    products.plans.clear();
   std::unique_ptr<Plan>& made = products.plans[shape];
   if (!made) made = make_plan(products, ctx.mode(), shape);
   const Plan& plan = *made;

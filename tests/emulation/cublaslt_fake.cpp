@@ -270,7 +270,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasCompute
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
   delete &real<Description>(desc);
-  return CUBLAS_STATUS_SUCCESS;
+  return static_cast<cublasStatus_t>(injected("cublasLtMatmulDescDestroy"));
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
                                               const void* value, std::size_t size) {

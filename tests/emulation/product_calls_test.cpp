@@ -30,6 +30,28 @@ TEST(ProductEmulated, AsksForAnAlgorithmOnceAShape) {
   EXPECT_EQ(emulation::calls()["cublasLtMatmulAlgoGetHeuristic"], 2);
 }
 
+TEST(ProductEmulated, PlansOfManyShapesAreNotKeptWithoutEnd) {
+  constexpr std::int64_t kShapes = 5000;
+  const CudaContext ctx(0);
+  DeviceMatrix<float> a(ctx, kShapes, 1), b(ctx, 1, 1), c(ctx, kShapes, 1);
+  a.fill("a"), b.fill("b");
+  emulation::clear_calls();
+  const auto multiply = [&](std::int64_t rows) {
+    const ProductTerm term{a.view().row_range(0, rows), Op::kPlain, b.cview(), Op::kPlain};
+    product(ctx, c.view().row_range(0, rows), ConstMatrix(), std::span(&term, 1));
+  };
+  for (std::int64_t rows = 1; rows <= kShapes; ++rows) multiply(rows);
+  multiply(kShapes);
+  EXPECT_EQ(emulation::calls()["cublasLtMatmulAlgoGetHeuristic"], kShapes) << "the last is kept";
+  multiply(1);
+  EXPECT_EQ(emulation::calls()["cublasLtMatmulAlgoGetHeuristic"], kShapes + 1) << "the first is not";
+  EXPECT_LE(emulation::calls()["cublasLtMatmulDescCreate"] - emulation::calls()["cublasLtMatmulDescDestroy"],
+            4096);
+  Reference want(kShapes, 1);
+  want.add(a, Op::kPlain, b, Op::kPlain);
+  expect_near(c, want);
+}
+
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
