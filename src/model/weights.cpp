@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/base/sha256.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -69,6 +70,10 @@ void Weights::lay_out(Memory& memory) {
     }
   }
   std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.name < b.name; });
+}
+
+std::string Weights::memory_digest(std::size_t i) const {
+  return Sha256().update(std::span<const float>(places_[i].data)).hex();
 }
 
 // For weights_load.cpp.

@@ -52,10 +52,6 @@ bool is_ignored_head(const std::string& name, const ModelConfig& config) {
 
 }  // namespace
 
-std::string Weights::memory_digest(std::size_t i) const {
-  return Sha256().update(std::span<const float>(places_[i].data)).hex();
-}
-
 std::vector<std::string> Weights::check(const ModelConfig& config, const ModelTensors& tensors) {
   ArenaPlan plan;
   Weights weights(config, {});

@@ -94,13 +94,16 @@ phase update 60 "$build/device_tests" Update
 updates=4
 if $quick; then updates=2; fi
 floors=
-if command -v python3 > /dev/null && floors=$(python3 "$root/tests/bench/napkin.py" 2> /dev/null | tail -n 1); then
-  say "$floors"
+if command -v python3 > /dev/null && floors=$(python3 "$root/tests/bench/napkin.py" 2> /dev/null); then
+  say "$(echo "$floors" | tail -n 1)"
 else
   skip "shares of the floor: tests/bench/napkin.py needs python3"
 fi
-# "bf16: 123k tokens/s, ..." -> 123000
-floor_of() { echo "$floors" | tr -d ',' | grep -o "$1: [0-9.]*k" | grep -o '[0-9.]*k' | sed 's/k$/000/' | head -n 1; }
+# Tokens a second: 16,384 tokens an update over the milliseconds in that column of the last row.
+floor_of() {
+  case $1 in bf16) column=6 ;; f32) column=8 ;; tf32) column=9 ;; esac
+  echo "$floors" | awk -F'|' -v column=$column '/^\| sum / { printf "%.0f", 16384e3 / $column }'
+}
 for precision in bf16 tf32 f32; do
   floor=$(floor_of $precision)
   phase "throughput_$precision" 80 "$build/device_throughput" --precision $precision --updates $updates \

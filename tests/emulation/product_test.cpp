@@ -58,7 +58,8 @@ TEST(ProductEmulated, Tf32IsComputedWhereItIsAskedForAndNowhereElse) {
   std::vector<float> results[2];
   for (const ProductMode mode : {ProductMode::kF32, ProductMode::kTf32}) {
     const CudaContext ctx(0, mode);
-    DeviceMatrix<float> a(ctx, 20, 40), b(ctx, 40, 30), c(ctx, 20, 30);
+    // Rows of whole 16 bytes: of others, a device may have no tensor core's algorithm.
+    DeviceMatrix<float> a(ctx, 64, 64), b(ctx, 64, 64), c(ctx, 64, 64);
     a.fill("a"), b.fill("b");
     const ProductTerm term{a.cview(), Op::kPlain, b.cview(), Op::kPlain};
     product(ctx, c.view(), ConstMatrix(), std::span(&term, 1));
