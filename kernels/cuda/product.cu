@@ -56,12 +56,15 @@ std::string text_of(const Layout& m, Op op) {
   return cat("[", m.rows, ", ", m.cols, "]", op == Op::kTransposed ? "^T" : "");
 }
 
+std::string text_of(const Shape& s) {
+  return cat("product ", text_of(s.a, s.op_a), " x ", text_of(s.b, s.op_b));
+}
+
 void check_lt(cublasStatus_t status, const char* call, const Shape& s) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw Error(ErrorKind::kDevice,
-              cat("cuBLASLt: ", cublasLtGetStatusString(status), " | ", call, ", product ",
-                  text_of(s.a, s.op_a), " x ", text_of(s.b, s.op_b), " of ", name_of(s.a.type), " into ",
-                  text_of(s.c, Op::kPlain), " of ", name_of(s.c.type)));
+              cat("cuBLASLt: ", cublasLtGetStatusString(status), " | ", call, ", ", text_of(s), " of ",
+                  name_of(s.a.type), " into ", text_of(s.c, Op::kPlain), " of ", name_of(s.c.type)));
 }
 
 // One of cuBLASLt's objects: made by `create(&object, ...)`, ended with it.
@@ -86,6 +89,7 @@ using Preference = LtObject<cublasLtMatmulPreference_t, cublasLtMatmulPreference
 
 // A shape's product, ready to run.
 struct Plan {
+  std::string name;  // in a profile's time line
   MatmulDescription product;
   MatrixLayout a, b, c, base;
   cublasLtMatmulAlgo_t algorithm{};
@@ -144,6 +148,7 @@ void make(MatrixLayout& layout, const Layout& m, const Shape& shape) {
 
 std::unique_ptr<Plan> make_plan(const Products& products, ProductMode mode, const Shape& shape) {
   auto plan = std::make_unique<Plan>();
+  plan->name = text_of(shape);
   const auto compute = mode == ProductMode::kTf32 && shape.a.type == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                                                 : CUBLAS_COMPUTE_32F;
   check_lt(cublasLtMatmulDescCreate(plan->product.out(), compute, CUDA_R_32F), "cublasLtMatmulDescCreate",
@@ -216,7 +221,7 @@ void add_term(const CudaContext& ctx, MatrixView<Out> c, MatrixView<const Out> b
   std::unique_ptr<Plan>& made = products.plans[shape];
   if (!made) made = make_plan(products, ctx.mode(), shape);
   const Plan& plan = *made;
-  const cuda::NamedRange range("product");
+  const cuda::NamedRange range(plan.name.c_str());
   check_lt(
       cublasLtMatmul(products.handle, plan.product.get(), &term.scale, term.b.data, plan.b.get(), term.a.data,
                      plan.a.get(), &beta, base.data, plan.base.get(), c.data, plan.c.get(), &plan.algorithm,

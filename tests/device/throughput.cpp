@@ -6,12 +6,13 @@
 // forward, backward, exact sum, AdamW, on one GPU. The line that begins with "row: " is one of the table that
 // check.sh makes.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/device_reduction.hpp"
@@ -76,6 +77,17 @@ Parts update(Engine& engine, const CudaContext& ctx, const std::vector<MicroBatc
   if (number == 1)
     std::printf("first update: loss %.4f, gradient's norm %.4g\n", nll / static_cast<double>(n), norm);
   return parts;
+}
+
+// Of one product by its name, "product [4096, 1024] x [3072, 1024]^T"; 0 for other kernels.
+double flops_of(const std::string& name) {
+  long long dims[4] = {};
+  if (std::sscanf(name.c_str(), "product [%lld, %lld]", &dims[0], &dims[1]) != 2) return 0.0;
+  const std::size_t by = name.find(" x [");
+  if (by == std::string::npos || std::sscanf(name.c_str() + by, " x [%lld, %lld]", &dims[2], &dims[3]) != 2)
+    return 0.0;
+  const auto columns_of_b = static_cast<double>(name.ends_with("^T") ? dims[2] : dims[3]);
+  return 2.0 * static_cast<double>(dims[0]) * static_cast<double>(dims[1]) * columns_of_b;
 }
 
 template <class Real>
@@ -153,12 +165,16 @@ void measure(const Options& options) {
   }
   double known = 0.0;
   for (const KernelTime& t : times) known += t.seconds;
-  std::printf("\n| kernel, %s | launches | ms an update | share |\n|---|--:|--:|--:|\n",
+  std::printf("\n| kernel, %s | launches | ms an update | share | TFLOP/s |\n|---|--:|--:|--:|--:|\n",
               options.precision.c_str());
-  for (const KernelTime& t : times)
-    std::printf("| %s | %ld | %.2f | %.1f %% |\n", t.name.c_str(), t.launches, 1e3 * t.seconds,
-                100.0 * t.seconds / timed);
-  std::printf("| all of these | | %.2f | of %.2f, events included |\n\n", 1e3 * known, 1e3 * timed);
+  for (const KernelTime& t : times) {
+    const double flops = flops_of(t.name) * static_cast<double>(t.launches);
+    std::printf(
+        "| %s | %ld | %.2f | %.1f %% | %s |\n", t.name.c_str(), t.launches, 1e3 * t.seconds,
+        100.0 * t.seconds / timed,
+        flops > 0.0 && t.seconds > 0.0 ? cat(static_cast<int>(flops / t.seconds * 1e-12 + 0.5)).c_str() : "");
+  }
+  std::printf("| all of these | | %.2f | of %.2f, events included | |\n\n", 1e3 * known, 1e3 * timed);
 }
 
 int run(int argc, char** argv) {
