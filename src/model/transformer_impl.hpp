@@ -20,8 +20,13 @@ namespace tandem {
 
 namespace transformer {
 
-// Rows of logits at a time: a function of the vocabulary alone, since the chunk's shape decides bits.
-inline std::int64_t head_chunk(std::int64_t vocab) { return vocab > 65536 ? 256 : 512; }
+// Rows of logits at a time: a function of the vocabulary alone, since the chunk's shape decides bits. A
+// device reads the whole head for each chunk.
+template <class Context>
+std::int64_t head_chunk(std::int64_t vocab) {
+  if (!MemoryOf<Context>::kOnHost) return 1024;
+  return vocab > 65536 ? 256 : 512;
+}
 
 template <class T = float, class Memory>
 MatrixView<T> take_matrix(Memory& memory, std::int64_t rows, std::int64_t cols) {
@@ -135,7 +140,7 @@ template <class Memory>
 auto TransformerOn<Context, Real>::take_loss(Memory& memory, std::int64_t n, bool keep) const -> LossScratch {
   LossScratch s;
   const std::int64_t with_gradient = keep ? n : 0;
-  const std::int64_t chunk = std::min(n, transformer::head_chunk(config_.vocab_size));
+  const std::int64_t chunk = std::min(n, transformer::head_chunk<Context>(config_.vocab_size));
   s.x = transformer::take_matrix(memory, n, config_.hidden);
   s.xn = transformer::take_matrix<Real>(memory, n, config_.hidden);
   s.dxn = transformer::take_matrix<Real>(memory, with_gradient, config_.hidden);
@@ -209,7 +214,7 @@ void TransformerOn<Context, Real>::logits(std::span<const Real> adapter, const M
   gather_rows(ctx_, s.x, acts_.x_final, pass.batch.scored_row);
   rms_norm_forward(ctx_, s.xn, s.x, weights_.final_norm, eps_);
   // In the chunks of the loss, so that these are the very numbers it is computed from.
-  const std::int64_t chunk = transformer::head_chunk(config_.vocab_size);
+  const std::int64_t chunk = transformer::head_chunk<Context>(config_.vocab_size);
   for (std::int64_t begin = 0; begin < logits.rows; begin += chunk) {
     const std::int64_t end = std::min(logits.rows, begin + chunk);
     multiply(logits.row_range(begin, end),
@@ -323,7 +328,7 @@ void TransformerOn<Context, Real>::loss(const Pass& pass, std::span<float> nll) 
   const LossScratch s = take_loss(arena_, n, pass.keep);
   gather_rows(ctx_, s.x, acts_.x_final, pass.batch.scored_row);
   rms_norm_forward(ctx_, s.xn, s.x, weights_.final_norm, eps_);
-  const std::int64_t chunk = transformer::head_chunk(config_.vocab_size);
+  const std::int64_t chunk = transformer::head_chunk<Context>(config_.vocab_size);
   const std::span<const std::int32_t> target = pass.batch.target;
   for (std::int64_t begin = 0; begin < n; begin += chunk) {
     const std::int64_t end = std::min(n, begin + chunk);

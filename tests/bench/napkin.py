@@ -130,7 +130,7 @@ class Costs:
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--chunk", type=int, default=256, help="rows of logits at a time (default: 256)")
+    options.add_argument("--chunk", type=int, default=1024, help="rows of logits at a time (default: 1024)")
     chunk = options.parse_args().chunk
     half, single = Costs(2, chunk), Costs(4, chunk)
     names = list(half.rows)
