@@ -13,7 +13,7 @@ namespace tandem::testing {
 namespace {
 
 struct Range {
-  const char* name;
+  std::string name;  // a copy: a range's name need not outlive it
   cudaEvent_t begin, end;
 };
 

@@ -34,6 +34,7 @@ struct Options {
 };
 
 constexpr int kMicroBatches = 4;
+constexpr double kMeasured_s = 25.0;  // of a slow device, fewer updates
 constexpr std::int64_t kSamples = 2;  // of a micro-batch
 
 double median(std::vector<double> values) {
@@ -124,10 +125,9 @@ void measure(const Options& options) {
 
   std::vector<double> squares(lora.tensors().size());
   std::vector<Parts> parts;
-  for (std::int64_t k = 1; k <= options.updates + 1; ++k) {
-    const Parts p = update(engine, ctx, batches, squares, k);
-    if (k > 1) parts.push_back(p);  // the first chooses algorithms
-  }
+  const double first = update(engine, ctx, batches, squares, 1).whole();  // chooses algorithms, too
+  const int updates = std::clamp(static_cast<int>(kMeasured_s / first), 1, options.updates);
+  for (int k = 0; k < updates; ++k) parts.push_back(update(engine, ctx, batches, squares, k + 2));
   const double used_gib = static_cast<double>(free - system->free_bytes(0)) / 0x1p30;
   const auto middle = [&](double (*of)(const Parts&)) {
     std::vector<double> all;
@@ -136,7 +136,7 @@ void measure(const Options& options) {
   };
   const double seconds = middle([](const Parts& p) { return p.whole(); });
   std::vector<double> forward;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < std::min(updates, 3); ++i) {
     start = now_s();
     for (const MicroBatch& batch : batches) (void)engine.evaluate(batch, true, nullptr);
     forward.push_back(now_s() - start);
@@ -145,8 +145,8 @@ void measure(const Options& options) {
   std::printf(
       "an update: %.1f ms (median of %d): gradients %.1f (forward and loss alone %.1f), sum %.1f, step "
       "%.1f\n",
-      1e3 * seconds, options.updates, 1e3 * middle([](const Parts& p) { return p.gradients; }),
-      1e3 * median(forward), 1e3 * middle([](const Parts& p) { return p.sum; }),
+      1e3 * seconds, updates, 1e3 * middle([](const Parts& p) { return p.gradients; }), 1e3 * median(forward),
+      1e3 * middle([](const Parts& p) { return p.sum; }),
       1e3 * middle([](const Parts& p) { return p.step; }));
   std::printf("row: | Tandem, %s | %.0f | %.1f | %.1f | %s |\n", options.precision.c_str(), tokens / seconds,
               1e3 * seconds, used_gib,
@@ -156,7 +156,7 @@ void measure(const Options& options) {
 
   start_kernel_times(ctx);
   start = now_s();
-  (void)update(engine, ctx, batches, squares, options.updates + 2);
+  (void)update(engine, ctx, batches, squares, updates + 2);
   const double timed = now_s() - start;
   const std::vector<KernelTime> times = stop_kernel_times(ctx);
   if (times.empty()) {
