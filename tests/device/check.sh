@@ -88,7 +88,7 @@ say "$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --f
 
 # ---- right? ----
 phase kernels 90 "$build/device_tests" Row Product Rounding Attention Emulated
-phase update 60 "$build/device_tests" Update
+phase update 90 "$build/device_tests" Update
 
 # ---- fast? ----
 updates=4
@@ -130,7 +130,8 @@ elif ! command -v compute-sanitizer > /dev/null; then
   skip "compute-sanitizer: not in the PATH"
 else
   for tool in memcheck racecheck synccheck; do
-    phase "sanitizer_$tool" 60 compute-sanitizer --tool $tool --error-exitcode 9 "$build/device_tests" \
+    phase "sanitizer_$tool" 60 env TANDEM_SMALL_MODELS=1 \
+      compute-sanitizer --tool $tool --error-exitcode 9 "$build/device_tests" \
       RowKernels/Float32.RmsNorm RowKernels/Bf16.Swiglu RowKernels/Bf16.Rope AttentionEmulated/F32.LseIsKept \
       AttentionEmulated/Bf16.LseIsKept EmulatedExactSum EmulatedChecksum Update.Bf16
   done
