@@ -102,7 +102,7 @@ fi
 # Tokens a second: 16,384 tokens an update over the milliseconds in that column of the last row.
 floor_of() {
   case $1 in bf16) column=6 ;; f32) column=8 ;; tf32) column=9 ;; esac
-  echo "$floors" | awk -F'|' -v column=$column '/^\| sum / { printf "%.0f", 16384e3 / $column }'
+  echo "$floors" | awk -F'|' -v column="$column" '/^\| sum / { printf "%.0f", 16384e3 / $column }'
 }
 for precision in bf16 tf32 f32; do
   floor=$(floor_of $precision)
