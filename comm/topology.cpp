@@ -12,6 +12,7 @@
 #include <memory>
 #include <sstream>
 
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -239,9 +240,7 @@ Placement place(Communicator& comm, int requested_threads) {
   placement.local_rank = node->rank();
   placement.local_size = node->size();
   placement.share = divide_cpus(masks, requested)[static_cast<std::size_t>(node->rank())];
-  char host[256] = "";
-  if (gethostname(host, sizeof host - 1) != 0) refused("the name of this host", errno);
-  placement.host = host;
+  placement.host = host_name();
   return placement;
 }
 

@@ -20,6 +20,7 @@
 #include <sstream>
 #include <thread>
 
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -27,13 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kExitCode = 4;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown-host";
-  const std::string full(name.data());
-  return full.substr(0, full.find('.'));
-}
 
 // One write, so that no other rank's line comes between; nothing of C++'s streams, which the training thread
 // may hold.
@@ -129,7 +123,7 @@ TimeLimit::TimeLimit(std::string line, double seconds) : state_(std::make_unique
 // Where one rank speaks, its end is that of the others: a launcher takes some seconds for it.
 StartLimit::StartLimit(const std::string& what, double seconds, int rank)
     : TimeLimit(cat("tandem: ", what, " did not bring the ranks together in ", seconds, " s, seen from ",
-                    host_name(),
+                    short_host_name(),
                     ": look whether the nodes reach one another over the network that MPI uses (Open MPI: "
                     "--mca btl_tcp_if_include NETWORK)"),
                 seconds + 4 * std::min(rank, 2)) {}
@@ -167,7 +161,7 @@ struct Watchdog::State {
 Watchdog::Watchdog(int rank, WatchdogLimits limits) : state_(std::make_unique<State>()) {
   state_->rank = rank;
   state_->limits = limits;
-  state_->host = host_name();
+  state_->host = short_host_name();
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
   sockaddr_in own{};

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "src/base/error.hpp"
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -53,11 +54,7 @@ void sync_tree(const fs::path& folder) {
 
 constexpr std::string_view kMark = ".tandem-";
 
-std::string mark_of_host() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return cat(kMark, host, "-");
-}
+std::string mark_of_host() { return cat(kMark, host_name(), "-"); }
 
 fs::path own_name(const fs::path& path, const char* ending) {
   return path.string() + mark_of_host() + std::to_string(getpid()) + ending;

@@ -12,6 +12,7 @@
 #include "comm/mpi_communicator.hpp"
 #include "comm/topology.hpp"
 #include "src/base/error.hpp"
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/launch_rank.hpp"
 #include "src/cli/print_error.hpp"
@@ -60,7 +61,7 @@ int examine(Communicator& comm, const DoctorOptions& options, const std::string&
   const Version v = version();
   Report report(comm, placement.host, out);
   report.add("launcher", check_launcher_fits(comm.size(), early));
-  report.add("hosts", check_hosts(comm, host_name()));
+  report.add("hosts", check_hosts(comm, short_host_name()));
   report.add_equal("program", ok(cat("tandem ", build_text(v))), "install the same build on every node");
   // main() has refused a CPU that lacks what the build uses.
   report.add_equal(
@@ -108,8 +109,11 @@ int doctor_command(const DoctorOptions& options, std::ostream& out) {
   } catch (const Error& error) {
     print_error(error.what());
     code = error.exit_code();
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    code = static_cast<int>(ErrorKind::kDevice);
   } catch (const std::exception& error) {
-    print_error(error.what());
+    print_error(cat("internal error: ", error.what()));
     code = static_cast<int>(ErrorKind::kInternal);
   }
   if (size > 1) MPI_Abort(MPI_COMM_WORLD, code);

@@ -1,7 +1,5 @@
 #include "src/cli/launch_rank.hpp"
 
-#include <unistd.h>
-
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -34,13 +32,6 @@ LaunchRank launch_rank() {
     if (rank && size && *rank < *size) return {*rank, *size};
   }
   return {};
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown-host";
-  const std::string full(name.data());
-  return full.substr(0, full.find('.'));
 }
 
 }  // namespace tandem

@@ -1,8 +1,6 @@
 // This process's place as its launcher says, for messages written before MPI is up.
 #pragma once
 
-#include <string>
-
 namespace tandem {
 
 struct LaunchRank {
@@ -12,7 +10,5 @@ struct LaunchRank {
 
 // From the variables of Open MPI, PMI and Slurm's step; {0, 1} without a launcher.
 LaunchRank launch_rank();
-
-std::string host_name();
 
 }  // namespace tandem

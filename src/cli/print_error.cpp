@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 #include "src/cli/launch_rank.hpp"
 
@@ -10,7 +11,7 @@ namespace tandem {
 std::string error_line(const std::string& text) {
   const LaunchRank rank = launch_rank();
   const std::string who =
-      rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", host_name(), "] ") : "tandem: ";
+      rank.size > 1 ? cat("[rank ", rank.rank, "/", rank.size, " ", short_host_name(), "] ") : "tandem: ";
   return who + printable_line(text);
 }
 

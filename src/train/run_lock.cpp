@@ -21,6 +21,7 @@
 #include "io/publish.hpp"
 #include "src/base/clock.hpp"
 #include "src/base/error.hpp"
+#include "src/base/host.hpp"
 #include "src/base/text.hpp"
 
 namespace tandem {
@@ -119,11 +120,9 @@ bool removed(const fs::path& file, const std::string& text) {
 }  // namespace
 
 LockText own_lock_text(bool flock) {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
   std::error_code error;
   const std::string job = variable("SLURM_JOB_ID", "none");
-  return {{"host", host},
+  return {{"host", host_name()},
           {"boot", first_line("/proc/sys/kernel/random/boot_id")},
           {"pid_namespace", fs::read_symlink("/proc/self/ns/pid", error).string()},
           {"pid", cat(getpid())},
