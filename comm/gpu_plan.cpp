@@ -195,6 +195,8 @@ GpuPlan plan_gpus(Communicator& comm, const std::string& host, GpuSystem& system
       if (taken[k] == plan.gpu.bus_id) sharers.push_back(ranks[k]);
     const bool shares = sharers.size() > 1;
     plan.shared = comm.all_reduce_sum(std::uint64_t{shares ? 1u : 0u}) > 0;
+    plan.through_host = plan.shared || may_share;
+    plan.sharers = static_cast<int>(sharers.size());
     agree(comm, [&] {
       if (!shares || may_share) return;
       throw Error(ErrorKind::kDevice,

@@ -55,6 +55,8 @@ struct GpuPlan {
   GpuInfo gpu;
   GpuVersions versions;
   bool shared = false;             // some ranks of the job share a device: NCCL cannot sum then
+  bool through_host = false;       // so sums go through the host's memory, or it was asked for (may_share)
+  int sharers = 1;                 // ranks on this rank's device, itself included
   std::vector<std::string> lines;  // of all ranks: "rank 3 on node07: GPU 1, NVIDIA H200, PCI 0000:1B:00.0"
   std::string warning;             // "", or that the ranks' devices are of different kinds
   std::string why_none;            // where there is none: "no NVIDIA driver", "no device visible (...)"

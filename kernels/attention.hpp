@@ -30,6 +30,9 @@ void attention_backward(const CpuContext& ctx, Matrix dq, Matrix dk, Matrix dv, 
                         ConstMatrix o, ConstMatrix lse, ConstMatrix q, ConstMatrix k, ConstMatrix v,
                         std::span<const std::int32_t> sample_begin, const HeadShape& heads);
 
+// The heads that a device computes.
+constexpr bool on_device(const HeadShape& heads) { return heads.head_dim == 64 || heads.head_dim == 128; }
+
 // On a device, head_dim 64 or 128 (other sizes: kUsage); sample_begin is in its memory. bf16: products on
 // tensor cores, softmax and sums in float32, lse in float32. Backward uses scratch, see
 // attention_scratch_bytes().

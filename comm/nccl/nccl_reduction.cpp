@@ -49,7 +49,6 @@ class Patience {
  private:
   double limit_s_, start_s_ = now_s();
 };
-constexpr double kForEver = 1e30;
 
 class NcclReduction final : public DeviceReduction {
  public:
@@ -75,6 +74,7 @@ class NcclReduction final : public DeviceReduction {
       return;
     }
     try {
+      const InCollective waits(comm_.waiting(), "nccl: leaving", 0);
       settle(ncclCommFinalize(nccl_), "ncclCommFinalize");
       check(ncclCommDestroy(nccl_), "ncclCommDestroy");
     } catch (const Error&) {
@@ -92,6 +92,7 @@ class NcclReduction final : public DeviceReduction {
     started_ += values.size();
     guarded(cat("all_reduce(", values.size(), ")"), [&] {
       require_joined();
+      const InCollective waits(comm_.waiting(), "nccl: starting a sum", values.size());
       stream_.follow(ctx);
       // Unsigned, because sums wrap.
       settle(ncclAllReduce(values.data(), values.data(), values.size(), ncclUint64, ncclSum, nccl_,
@@ -107,7 +108,8 @@ class NcclReduction final : public DeviceReduction {
       require_joined();
       stream_.lead(ctx);
       // This rank's own computing is no waiting for others.
-      for (Patience patience(kForEver); !stream_.followed(); patience.sleep("")) check_health();
+      for (Patience patience(limits_.sum_s); !stream_.followed(); patience.sleep("this GPU's own work"))
+        check_health();
       const InCollective waits(comm_.waiting(), "nccl all_reduce", count);
       for (Patience patience(limits_.sum_s); !stream_.done(); patience.sleep("the sum")) check_health();
       check_health();

@@ -33,13 +33,16 @@ int plan_command(Config config, const std::string& local_ranks, std::ostream& ou
   const int threads =
       config.execution.threads > 0 ? static_cast<int>(config.execution.threads) : std::max(1, cpus / ranks);
   const LoraLayout lora(inputs.config, spec.lora_rank, spec.lora_scale(), spec.lora_targets);
+  const bool on_gpu =
+      config.execution.precision != "f32" || config.execution.gpu == "on" || config.execution.gpu == "shared";
   const MemoryPlan plan =
       plan_memory(inputs.config, lora, spec, config.execution, inputs.train.samples, inputs.held_out.samples,
-                  threads, ranks, memory_limit_bytes(config.execution));
+                  threads, ranks, memory_limit_bytes(config.execution), on_gpu);
   out << spec.train_updates << " updates of " << spec.batch_global << " samples, "
       << inputs.train.samples.size() << " training and " << inputs.held_out.samples.size()
       << " held-out samples; adapter of " << lora.tensors().size() / 2 << " modules\n";
   for (const std::string& line : plan.lines()) out << line << "\n";
+  if (on_gpu) out << "the GPU's memory is planned when the run starts, by what is free there\n";
   return 0;
 }
 

@@ -38,7 +38,7 @@ double layer_variance(const ModelSizes& m, const Roundoff& u) {
 std::optional<Roundoff> roundoff_of(const std::string& precision) {
   if (precision == "f64") return Roundoff{0x1p-53, 0.0, 0x1p-53};
   if (precision == "f32") return Roundoff{0x1p-24, 0.0, 0x1p-24};
-  if (precision == "tf32") return Roundoff{0x1p-24, 0x1p-11, 0x1p-24};
+  if (precision == "tf32") return Roundoff{0x1p-24, 0x1p-10, 0x1p-24};
   if (precision == "bf16") return Roundoff{0x1p-24, 0x1p-8, 0x1p-8};
   return std::nullopt;
 }

@@ -42,6 +42,7 @@ Finding check_device(GpuSystem& system, const GpuPlan& plan, const std::string& 
 Finding check_sum(const GpuPlan& plan, int n_ranks) {
   if (n_ranks == 1) return ok("one rank: nothing to sum");
   if (plan.shared) return note("ranks share a GPU: gradients are summed through the host over MPI");
+  if (plan.through_host) return ok("not used: gradients are summed through the host over MPI");
   if (plan.versions.nccl_built == 0)
     return failure(
         ErrorKind::kDevice,

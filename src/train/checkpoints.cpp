@@ -69,7 +69,11 @@ Beginning resumed(FoundCheckpoint found, const Config& config) {
   beginning.lines.push_back(cat("resumed from ", found.path.string(), ": update ", found.state.update, " of ",
                                 config.spec.train_updates, ", saved at ", found.state.written_at));
   for (const std::string& line : other_execution(found.state, config.execution, found.path)) {
-    const bool bits = line.starts_with("build ") || line.starts_with("instruction_set ");
+    const bool device = line.starts_with("device ");
+    // A node without its GPU must not go on unseen, at another speed and with other bits.
+    if (device && config.execution.gpu == "auto" && line.find("\"cpu\"") != line.npos)
+      fail(found.path, cat("was saved with another ", line, ": give gpu = on or gpu = off to go on there"));
+    const bool bits = device || line.starts_with("build ") || line.starts_with("instruction_set ");
     (bits ? beginning.warnings : beginning.lines)
         .push_back(cat("resumed with another ", line, bits ? ": what follows may have other bits" : ""));
   }

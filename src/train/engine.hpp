@@ -27,8 +27,9 @@ class Engine : public ReducibleSum {
   virtual std::span<float> write(StateArray array) = 0;
 
   // ---- the gradient of an update ----
-  // Forgets the sum. n_here: how many micro-batches follow on this rank; ranks: over how many it will be
-  // added.
+  // Where an update is left by an error between begin_update() and all_reduce(), only read() works
+  // afterwards. Forgets the sum. n_here: how many micro-batches follow on this rank; ranks: over how many it
+  // will be added.
   virtual void begin_update(std::int64_t n_here, int ranks) = 0;
   // Forward and backward of the next micro-batch: its gradient is read(kGradient), the nll of its scored
   // tokens, in order, the result, valid until the next pass. batch has scored tokens.

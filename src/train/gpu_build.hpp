@@ -44,9 +44,9 @@ class GpuBuild {
 std::unique_ptr<GpuBuild> cuda_build();
 
 // The device of a run by its keys (gpu, precision): a plan without a device means the CPU. build: may be
-// none. Collective. Throws as plan_gpus() does; kUsage where a key asks for what this program or machine has
-// not.
+// none. Collective. Throws AgreedError: as plan_gpus() does; kUsage where a key asks for what this program
+// has not, or for a model that GPUs do not compute.
 GpuPlan choose_device(Communicator& comm, const std::string& host, const Execution& execution,
-                      GpuBuild* build);
+                      const HeadShape& heads, GpuBuild* build);
 
 }  // namespace tandem

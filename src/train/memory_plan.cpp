@@ -20,6 +20,8 @@ namespace {
 
 // Measured: MPI, HDF5 and the other libraries, and oneDNN's packing buffers of one thread.
 constexpr std::int64_t kProcessBytes = 72 << 20, kThreadBytes = 20 << 20;
+// CUDA's context and libraries on the host, page-locked buffers: a guess, never measured.
+constexpr std::int64_t kGpuProcessBytes = std::int64_t{1} << 30;
 
 std::string gib(std::int64_t bytes) { return formatted("%.2f GiB", static_cast<double>(bytes) / 0x1p30); }
 
@@ -111,6 +113,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const LoraLayout& lora, const 
   plan.n_layers = config.n_layers;
   plan.local_ranks = local_ranks;
   if (on_gpu) {  // the engine plans the device's memory; on the host stay copies of the state
+    plan.other_bytes += kGpuProcessBytes;
     plan.state_bytes = 4 * lora.size() * static_cast<std::int64_t>(sizeof(float));
     if (plan.node_bytes() <= limit_bytes) return plan;
     throw Error(ErrorKind::kDevice, cat("the run does not fit into ", gib(limit_bytes), " of host memory: ",

@@ -90,6 +90,8 @@ std::optional<MirrorRecorder::Free> free_run_file(const Config& config, const Ru
   provenance["runtime"] = "tandem/cpu";
   Execution execution = config.execution;
   execution.precision = "f64";
+  execution.gpu = "off";
+  execution.device = "cpu";
   execution.batch_micro = 1;
   execution.threads = config.execution.mirror_threads;
   TrajectoryHeader header;
@@ -168,8 +170,10 @@ RunSummary run_training(Config config, Communicator& comm, const std::map<std::s
   });
   leave_where_stopped();
   config.execution.ranks = comm.size();
-  const GpuPlan gpus = choose_device(comm, placement.host, config.execution, control.gpus);
+  const GpuPlan gpus =
+      choose_device(comm, placement.host, config.execution, inputs.config.heads, control.gpus);
   for (const std::string& line : gpus.lines) log.line(line);
+  if (!gpus.warning.empty()) log.warning(gpus.warning);
   if (!gpus.device && config.execution.gpu == "auto" && control.gpus)
     log.line(cat("computing on the CPU: ", gpus.why_none));
   config.execution.device = gpus.device ? gpus.gpu.name : "cpu";

@@ -16,22 +16,24 @@ class CudaBuild final : public GpuBuild {
 
   GpuEngine engine(const EngineParts& parts, const GpuPlan& plan) override {
     std::unique_ptr<CudaContext> ctx = agree(parts.comm, [&] {
-      const std::int64_t dim = parts.config.heads.head_dim;
-      if (dim != 64 && dim != 128)
-        throw Error(ErrorKind::kUsage, cat("the model's heads have ", dim,
-                                           " dimensions; GPUs compute those of 64 and 128: use gpu = off"));
       return std::make_unique<CudaContext>(
           *plan.device, parts.execution.precision == "tf32" ? ProductMode::kTf32 : ProductMode::kF32);
     });
     std::unique_ptr<DeviceReduction> reduction = parts.comm.size() == 1 ? no_reduction()
-                                                 : plan.shared ? host_staged_reduction(parts.comm, *ctx)
-                                                               : nccl_reduction(parts.comm, *ctx);
-    return agree(parts.comm, [&] {
-      const std::uint64_t free = system_->free_bytes(*plan.device);
+                                                 : plan.through_host ? host_staged_reduction(parts.comm, *ctx)
+                                                                     : nccl_reduction(parts.comm, *ctx);
+    GpuEngine made_engine = agree(parts.comm, [&] {
+      const std::uint64_t free = system_->free_bytes(*plan.device) / static_cast<std::uint64_t>(plan.sharers);
       if (parts.execution.precision == "bf16")
         return made<Bf16>(parts, std::move(ctx), std::move(reduction), free);
       return made<float>(parts, std::move(ctx), std::move(reduction), free);
     });
+    // NCCL connects the ranks at the first sum of a size and may wait for all of them to call it. In an
+    // update a rank that fails would not come; here nothing else is under way.
+    made_engine.engine->begin_update(0, parts.comm.size());
+    made_engine.engine->end_gradients();
+    made_engine.engine->all_reduce("before the first update");
+    return made_engine;
   }
 
  private:

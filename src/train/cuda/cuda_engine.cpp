@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/attention.hpp"
@@ -43,13 +44,14 @@ CudaEngine<Real>::CudaEngine(const EngineParts& parts, std::unique_ptr<CudaConte
   const auto take = [&](auto& memory) {
     for (Array& a : arrays_) a.device = memory.template take<float>(n);
     if constexpr (!kFloat) adapter_ = memory.template take<Real>(n);
-    nll_ = memory.template take<float>(most_scored(parts.limits));
     pieces_ = memory.template take<TensorPiece>(static_cast<std::int64_t>(n_tensors));
-    report_ = memory.template take<ExactSumReport>(1).data();
+    report_and_nll_ = memory.template take<float>(kReportFloats + most_scored(parts.limits));
     const std::size_t mark = memory.mark();
     before_ = memory.template take<float>(n);
     memory.release(mark);
     sum_ = {memory.template take<std::int64_t>(ExactSumView::n_limbs(n + 1)).data(), n + 1};
+    report_ = reinterpret_cast<ExactSumReport*>(report_and_nll_.data());
+    nll_ = report_and_nll_.empty() ? report_and_nll_ : report_and_nll_.subspan(kReportFloats);
   };
   ArenaPlan plan;
   take(plan);
@@ -88,7 +90,7 @@ CudaEngine<Real>::CudaEngine(const EngineParts& parts, std::unique_ptr<CudaConte
     zero_bytes(*ctx_, a.device.data(), a.device.size_bytes());
     a.on_host = true;
   }
-  host_nll_.resize(static_cast<std::size_t>(most_scored(parts.limits)));
+  host_nll_.resize(report_and_nll_.size());
   std::vector<TensorPiece> pieces;
   std::int64_t first = 0;
   for (const LoraTensor& tensor : lora_.tensors()) {
@@ -144,6 +146,8 @@ std::span<const Real> CudaEngine<Real>::adapter() {
 
 template <class Real>
 void CudaEngine<Real>::begin_update(std::int64_t n_here, int ranks) {
+  if (started_)
+    throw Error(ErrorKind::kInternal, "an update's sums were left under way: only reading goes on");
   exact_sum_clear(*ctx_, sum_);
   exact_sum_clear_report(*ctx_, report_);
   nll_limbs_ = {};
@@ -188,8 +192,9 @@ std::span<const float> CudaEngine<Real>::gradient(const MicroBatch& batch) {
     exact_sum_add(*ctx_, sum_, 0, g, report_);
   }
   const std::span<const float> nll = nll_on_host(batch);
-  const std::int64_t bad = report().first_bad;
-  first_bad_ = bad == ExactSumReport::kNone ? -1 : bad;
+  ExactSumReport found;
+  std::memcpy(&found, host_nll_.data(), sizeof found);
+  first_bad_ = found.first_bad == ExactSumReport::kNone ? -1 : found.first_bad;
   return nll;
 }
 
@@ -227,6 +232,8 @@ ExactSumCarry CudaEngine<Real>::carry(int ranks) {
   if (!started_) {
     exact_sum_clear_report(*ctx_, report_);
     exact_sum_carry(*ctx_, sum_, 0, sum_.size, ranks, report_);
+    // Between micro-batches the nll's element is still on the host.
+    if (exact_sum_carry({nll_limbs_.data(), 1}, ranks, 1).too_large >= 0) return {lora_.size(), 0, 0};
   }
   const ExactSumReport found = report();
   if (!started_) exact_sum_clear_report(*ctx_, report_);
@@ -237,6 +244,7 @@ ExactSumCarry CudaEngine<Real>::carry(int ranks) {
 template <class Real>
 void CudaEngine<Real>::all_reduce(std::string_view where) {
   reduction_->finish(*ctx_, where);
+  nll_limbs_ = {};
   started_ = false;
 }
 
@@ -299,9 +307,9 @@ std::uint64_t CudaEngine<Real>::checksum_of_adapter() {
 
 template <class Real>
 std::span<const float> CudaEngine<Real>::nll_on_host(const MicroBatch& batch) {
-  const auto n = static_cast<std::size_t>(batch.n_scored());
-  copy_to_host(*ctx_, std::span(host_nll_).first(n), std::span<const float>(nll_.first(n)));
-  return std::span<const float>(host_nll_).first(n);
+  const auto n = kReportFloats + static_cast<std::size_t>(batch.n_scored());
+  copy_to_host(*ctx_, std::span(host_nll_).first(n), std::span<const float>(report_and_nll_.first(n)));
+  return std::span<const float>(host_nll_).first(n).subspan(kReportFloats);
 }
 
 template <class Real>

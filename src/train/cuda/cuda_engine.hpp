@@ -91,14 +91,16 @@ class CudaEngine final : public Engine {
   std::array<Array, 4> arrays_;
   std::span<Real> adapter_;  // rounded; empty where formats are equal
   bool adapter_rounded_ = false;
-  std::span<float> nll_, before_;
+  // The report and the nll of a micro-batch, so that one copy brings both.
+  static constexpr std::size_t kReportFloats = sizeof(ExactSumReport) / sizeof(float);
+  std::span<float> report_and_nll_, nll_, before_;
   std::span<TensorPiece> pieces_;
   ExactSumView sum_;  // the gradient's elements, then the nll sum
   ExactSumReport* report_ = nullptr;
   std::int64_t device_bytes_ = 0;
   std::vector<std::string> lines_;
 
-  std::vector<float> host_nll_;
+  std::vector<float> host_nll_;  // as report_and_nll_
   std::array<std::int64_t, ExactSumView::n_limbs(1)> nll_limbs_{};
   std::int64_t micro_batches_left_ = 0, first_bad_ = -1;
   int ranks_ = 1;

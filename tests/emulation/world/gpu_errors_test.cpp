@@ -39,7 +39,8 @@ TEST_F(GpuErrors, AProgramBuiltWithoutCudaSaysSo) {
 }
 
 TEST_F(GpuErrors, NoDevice) {
-  expect_ends(run(2, "--gpu on", "TANDEM_EMULATED_GPUS=0"), 4, "gpu = on: ");
+  expect_ends(run(2, "--gpu on", "TANDEM_EMULATED_GPUS=0"), 4,
+              "gpu = on: no GPU is visible (CUDA_VISIBLE_DEVICES is not set");
   const Ended automatic = run(1, "", "TANDEM_EMULATED_GPUS=0");
   EXPECT_EQ(automatic.code, 0) << automatic.text;
   EXPECT_NE(automatic.text.find("computing on the CPU: "), std::string::npos) << automatic.text;
@@ -51,12 +52,22 @@ TEST_F(GpuErrors, FormatsThatOnlyGpusHave) {
 }
 
 TEST_F(GpuErrors, TwoRanksOnOneDevice) {
-  expect_ends(run(2, "", "TANDEM_EMULATED_GPUS=1"), 4, "gpu = shared");
+  expect_ends(run(2, "", "TANDEM_EMULATED_GPUS=1"), 4,
+              "would compute on one GPU (PCI 0000:01:00.0); this rank sees 1 GPU, its node has 2 ranks: "
+              "start as many "
+              "ranks as GPUs, give each its own (srun --gpus-per-task=1), or let them share (gpu = shared); "
+              "or compute "
+              "on CPUs (gpu = off)");
 }
 
 TEST_F(GpuErrors, HeadsThatAreNotComputedThere) {
   model_ = support::make_tiny_model(folder_, "llama");
-  expect_ends(run(2, "--gpu on", "TANDEM_EMULATED_GPUS=2"), 2, "the model's heads have 20 dimensions");
+  expect_ends(run(2, "--gpu on", "TANDEM_EMULATED_GPUS=2"), 2,
+              "gpu = on: the model's heads have 20 dimensions, GPUs compute those of 64 and 128");
+  const Ended automatic = run(2, "", "TANDEM_EMULATED_GPUS=2");
+  EXPECT_EQ(automatic.code, 0) << automatic.text;
+  EXPECT_NE(automatic.text.find("computing on the CPU: the model's heads have 20"), std::string::npos)
+      << automatic.text;
 }
 
 TEST_F(GpuErrors, TooLittleMemoryIsToldBeforeTheRun) {
@@ -71,7 +82,19 @@ TEST_F(GpuErrors, MemoryThatIsRefusedIsToldWithItsSize) {
 }
 
 TEST_F(GpuErrors, ADriverThatIsTooOld) {
-  expect_ends(run(2, "", "TANDEM_EMULATED_GPUS=2 TANDEM_EMULATED_DRIVER=12040"), 4, "driver");
+  expect_ends(run(2, "", "TANDEM_EMULATED_GPUS=2 TANDEM_EMULATED_DRIVER=12040"), 4,
+              "the NVIDIA driver knows CUDA 12.4, this program needs CUDA 13");
+}
+
+// A node without its GPU must not go on with a run that was begun on one.
+TEST_F(GpuErrors, ARunIsNotResumedOnAnotherDeviceUnseen) {
+  const std::string saves = "--checkpoint.every 1 --checkpoint.keep 9";
+  ASSERT_EQ(run(1, saves, "TANDEM_EMULATED_GPUS=1").code, 0);
+  const std::string again = cat(saves, " --resume ", (folder_ / "out/checkpoints/2").string());
+  expect_ends(run(1, again, "TANDEM_EMULATED_GPUS=0"), 3, "was saved with another device = \"Emulated GPU\"");
+  const Ended wanted = run(1, again + " --gpu off", "TANDEM_EMULATED_GPUS=0");
+  EXPECT_EQ(wanted.code, 0) << wanted.text;
+  EXPECT_NE(wanted.text.find("warning: resumed with another device"), std::string::npos) << wanted.text;
 }
 
 TEST_F(GpuErrors, AKernelThatFailsEndsTheRun) {

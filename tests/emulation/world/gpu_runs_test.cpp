@@ -72,6 +72,11 @@ TEST_F(GpuRuns, RanksThatShareADeviceAddThroughTheHost) {
   ASSERT_EQ(shared.code, 0) << shared.text;
   EXPECT_NE(shared.text.find("through the host's memory"), std::string::npos) << shared.text;
   EXPECT_EQ(differences(out("alone"), out("shared")), std::vector<std::string>());
+  // Asked for with a device each.
+  const Ended apart = on_gpus(2, 2, "apart", options + " --gpu shared");
+  ASSERT_EQ(apart.code, 0) << apart.text;
+  EXPECT_NE(apart.text.find("through the host's memory"), std::string::npos) << apart.text;
+  EXPECT_EQ(differences(out("alone"), out("apart")), std::vector<std::string>());
 }
 
 // What is computed again for want of memory has the same bits.
@@ -85,14 +90,19 @@ TEST_F(GpuRuns, RecomputedLayersHaveTheSameBits) {
 }
 
 TEST_F(GpuRuns, ResumedOnOtherRanksHasTheSameBits) {
-  const std::string options = "--train.updates 4 --eval.every 2 --mirror.every 2 --checkpoint.every 1 ";
-  ASSERT_EQ(on_gpus(2, 2, "whole", options).code, 0);
-  fs::copy(out("whole"), out("again"), fs::copy_options::recursive);
-  const Ended resumed =
-      on_gpus(3, 3, "again", cat(options, "--resume ", (out("again") / "checkpoints/2").string()));
-  ASSERT_EQ(resumed.code, 0) << resumed.text;
-  EXPECT_NE(resumed.text.find("resumed from"), std::string::npos) << resumed.text;
-  EXPECT_EQ(differences(out("whole"), out("again")), std::vector<std::string>());
+  for (const char* precision : {"f32", "bf16"}) {
+    const std::string options =
+        cat("--precision ", precision,
+            " --train.updates 4 --eval.every 2 --mirror.every 2 --checkpoint.every 1 ");
+    const std::string whole = cat("whole_", precision), again = cat("again_", precision);
+    ASSERT_EQ(on_gpus(2, 2, whole, options).code, 0);
+    fs::copy(out(whole), out(again), fs::copy_options::recursive);
+    const Ended resumed =
+        on_gpus(3, 3, again, cat(options, "--resume ", (out(again) / "checkpoints/2").string()));
+    ASSERT_EQ(resumed.code, 0) << resumed.text;
+    EXPECT_NE(resumed.text.find("resumed from"), std::string::npos) << resumed.text;
+    EXPECT_EQ(differences(out(whole), out(again)), std::vector<std::string>());
+  }
 }
 
 // The mirror's thresholds of bfloat16 hold; so does the size of what rounding does to the loss.
