@@ -54,6 +54,7 @@ class DeviceArena : public ArenaView {
   DeviceArena(DeviceArena&& other) noexcept;
   DeviceArena& operator=(DeviceArena&& other) noexcept;
 
+  std::span<std::byte> block() const { return block_; }
   std::size_t bytes() const { return block_.size(); }
 
  private:

@@ -76,7 +76,7 @@ class NcclReduction final : public DeviceReduction {
     try {
       const InCollective waits(comm_.waiting(), "nccl: leaving", 0);
       settle(ncclCommFinalize(nccl_), "ncclCommFinalize");
-      check(ncclCommDestroy(nccl_), "ncclCommDestroy");
+      ncclCommDestroy(std::exchange(nccl_, nullptr));  // all is done: an error has no one to go to
     } catch (const Error&) {
       abort();
     }

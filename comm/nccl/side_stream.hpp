@@ -13,7 +13,11 @@ class SideStream {
   explicit SideStream(const CudaContext& ctx) {
     try {
       check(cudaSetDevice(ctx.device()), "cudaSetDevice");
-      check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      // Its blocks go first: each rank's delay would be all ranks'.
+      int least = 0, greatest = 0;
+      check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+      check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+            "cudaStreamCreateWithPriority");
       for (cudaEvent_t* event : {&given_, &done_})
         check(cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync),
               "cudaEventCreateWithFlags");
@@ -47,7 +51,10 @@ class SideStream {
  private:
   static bool is_there(cudaEvent_t event) {
     const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaErrorNotReady) return false;
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // the runtime keeps it as if it were an error
+      return false;
+    }
     check(state, "cudaEventQuery");
     return true;
   }

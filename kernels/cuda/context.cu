@@ -95,6 +95,7 @@ void make(CudaContext::Members& m) {
 
 // Errors have no one to go to here; those of work still running have been met by synchronize().
 void end(CudaContext::Members& m) {
+  cudaSetDevice(m.device);  // this thread's may be another
   if (m.stream) cudaStreamSynchronize(m.stream);
   m.product.reset();
   for (cudaEvent_t event : m.piece_read)

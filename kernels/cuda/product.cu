@@ -211,8 +211,6 @@ void add_term(const CudaContext& ctx, MatrixView<Out> c, MatrixView<const Out> b
   const Shape shape{term.op_a,         term.op_b,         op_cols(term.a, term.op_a),
                     layout_of(term.a), layout_of(term.b), layout_of(c),
                     layout_of(base)};
-  // A thread that was not the context's maker has the first device as its own.
-  cuda::check(cudaSetDevice(ctx.device()), "cudaSetDevice, product");
   Products& products = products_of(ctx);
   // Numbers of scored tokens differ from row to row: plans are not kept without end. A plan that is made
   // again is the same.
@@ -234,6 +232,8 @@ void product_on_device(const CudaContext& ctx, MatrixView<Out> c, MatrixView<con
                        std::span<const ProductTermOf<Real>> terms) {
   check_product_shapes(c, base, terms);
   if (c.rows == 0 || c.cols == 0) return;
+  // A thread that was not the context's maker has the first device as its own.
+  cuda::check(cudaSetDevice(ctx.device()), "cudaSetDevice, product");
   // The first term reads a base apart from c on its way; where it does not cover all of c, a copy comes
   // first.
   const auto sums = [](const ProductTermOf<Real>& term) { return op_cols(term.a, term.op_a) > 0; };

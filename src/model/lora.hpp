@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/adapter.hpp"
@@ -52,6 +53,11 @@ class LoraLayout {
   const std::vector<LoraTensor>& tensors() const { return tensors_; }
   const LoraGroup& group(std::int64_t layer, int group) const {
     return groups_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(group)];
+  }
+  // The elements of a flat array that belong to layer l: [first, second).
+  std::pair<std::int64_t, std::int64_t> layer_range(std::int64_t l) const {
+    const auto next = static_cast<std::size_t>(l) + 1;
+    return {group(l, 0).a_offset, next < groups_.size() ? groups_[next][0].a_offset : size_};
   }
   // Which tensor element i of a flat array belongs to: "NAME[row, column]".
   std::string element_name(std::int64_t i) const;

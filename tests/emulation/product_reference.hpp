@@ -57,10 +57,12 @@ struct Reference {
 };
 
 // |error| <= (gamma_n + what inputs' rounding adds + a rounding to c's format a term) * sum of absolute
-// values, n: all float32 roundings on the way of one element.
+// values, n: all float32 roundings on the way of one element, of
+// sum_unit each: tensor cores cut sums off instead of rounding them.
 template <class T>
-void expect_near(const DeviceMatrix<T>& c, const Reference& want, double input_unit = 0.0) {
-  const double n = static_cast<double>(want.n_rounded) * kUnitF32;
+void expect_near(const DeviceMatrix<T>& c, const Reference& want, double input_unit = 0.0,
+                 double sum_unit = kUnitF32) {
+  const double n = static_cast<double>(want.n_rounded) * sum_unit;
   const double output_unit = std::is_same_v<T, Bf16> ? kUnitBf16 : 0.0;
   const double relative = n / (1.0 - n) + (2.0 + input_unit) * input_unit +
                           1.01 * static_cast<double>(want.n_terms) * output_unit;

@@ -455,6 +455,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (const cudaError_t error = driver_state("cudaDeviceGetStreamPriorityRange"); error != cudaSuccess)
+    return error;
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {
   if (const cudaError_t error = driver_state("cudaStreamCreateWithPriority"); error != cudaSuccess)
     return error;

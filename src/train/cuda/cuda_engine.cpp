@@ -157,11 +157,6 @@ void CudaEngine<Real>::begin_update(std::int64_t n_here, int ranks) {
 }
 
 template <class Real>
-std::pair<std::int64_t, std::int64_t> CudaEngine<Real>::layer_range(std::int64_t l) const {
-  return {lora_.group(l, 0).a_offset, l + 1 < n_layers_ ? lora_.group(l + 1, 0).a_offset : lora_.size()};
-}
-
-template <class Real>
 void CudaEngine<Real>::start_range(std::int64_t begin, std::int64_t end) {
   if (begin == end) return;
   exact_sum_carry(*ctx_, sum_, begin, end, ranks_, report_);
@@ -178,14 +173,15 @@ std::span<const float> CudaEngine<Real>::gradient(const MicroBatch& batch) {
     std::int64_t above = n_layers_;
     model_.gradient(adapter(), batch, nll_, g, [&](std::int64_t l) {
       for (; above > l; --above) {
-        const auto [begin, end] = layer_range(above - 1);
+        const auto [begin, end] = lora_.layer_range(above - 1);
         const auto part = g.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
         exact_sum_add(*ctx_, sum_, begin, part, report_);
         start_range(begin, end);
       }
     });
     // Layers without an adapter at and below them.
-    for (; above > 0; --above) start_range(layer_range(above - 1).first, layer_range(above - 1).second);
+    for (; above > 0; --above)
+      start_range(lora_.layer_range(above - 1).first, lora_.layer_range(above - 1).second);
     started_ = true;
   } else {
     model_.gradient(adapter(), batch, nll_, g);
@@ -212,7 +208,7 @@ template <class Real>
 void CudaEngine<Real>::end_gradients() {
   if (!started_)
     for (std::int64_t l = n_layers_ - 1; l >= 0; --l)
-      start_range(layer_range(l).first, layer_range(l).second);
+      start_range(lora_.layer_range(l).first, lora_.layer_range(l).second);
   const std::int64_t at = lora_.size();
   copy_bytes_to_device(*ctx_, sum_.high() + at, &nll_limbs_[0], sizeof(std::int64_t));
   copy_bytes_to_device(*ctx_, sum_.low() + at, &nll_limbs_[1], sizeof(std::int64_t));

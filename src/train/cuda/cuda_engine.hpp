@@ -73,8 +73,6 @@ class CudaEngine final : public Engine {
   std::span<float> device(StateArray which, bool changes = false);
   // The adapter as products take it.
   std::span<const Real> adapter();
-  // Elements of the flat arrays that belong to layer l.
-  std::pair<std::int64_t, std::int64_t> layer_range(std::int64_t l) const;
   // Adds a range of the last micro-batch's gradient and sends it on its way.
   void start_range(std::int64_t begin, std::int64_t end);
   ExactSumReport report() const;

@@ -165,7 +165,10 @@ TEST(NcclFailure, EachCallThatFailsEndsTheJobWithOneLine) {
            {"cudaStreamWaitEvent", cudaErrorLaunchFailure, 1, "end: cudaStreamWaitEvent: "},
            {"cudaStreamWaitEvent", cudaErrorLaunchFailure, 2, "end: cudaStreamWaitEvent: "},
            {"cudaEventQuery", cudaErrorIllegalAddress, 1, "end: cudaEventQuery: "},
-           {"cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 1, "exit 4: cudaStreamCreateWithFlags: "},
+           {"cudaDeviceGetStreamPriorityRange", cudaErrorUnknown, 1,
+            "exit 4: cudaDeviceGetStreamPriorityRange: "},
+           {"cudaStreamCreateWithPriority", cudaErrorMemoryAllocation, 1,
+            "exit 4: cudaStreamCreateWithPriority: "},
            {"cudaEventCreateWithFlags", cudaErrorMemoryAllocation, 2, "exit 4: cudaEventCreateWithFlags: "},
            {"cudaDeviceGetPCIBusId", cudaErrorInvalidDevice, 1, "exit 4: cudaDeviceGetPCIBusId: "}}) {
     emulation::fail_next(c.call, c.code, c.nth);
