@@ -133,7 +133,7 @@ template <int kDim, bool kAligned, int kM, class Place>
 TANDEM_DEVICE void store_rows(const Rows<Bf16>& m, const Place& place, int n_valid, Bf16* tile, int a_row,
                               const float (&sum)[kM][kDim / 8][4], const float (&factor)[kM][2]) {
   constexpr int kPieces = kDim / 8;
-  warp_barrier();  // other lanes may still read the tile
+  warp_order();  // other lanes may still read the tile
   TANDEM_UNROLL
   for (int i = 0; i < kM; ++i) {
     TANDEM_UNROLL

@@ -83,9 +83,12 @@ TANDEM_DEVICE std::int64_t global_thread_count() {
 #ifdef TANDEM_EMULATED
 inline void barrier() { emulated::barrier(); }
 inline void warp_barrier() { emulated::warp_barrier(); }
+inline void warp_order() { emulated::warp_barrier(); }
 #else
 TANDEM_DEVICE void barrier() { __syncthreads(); }
 TANDEM_DEVICE void warp_barrier() { __syncwarp(kAllLanes); }
+// The same, where what it orders (a store after other lanes' ldmatrix) cannot go wrong under emulation.
+TANDEM_DEVICE void warp_order() { __syncwarp(kAllLanes); }
 #endif
 
 // Between the lanes of a warp, all of which take part: the value of lane() ^ mask, of lane() + delta (its own

@@ -71,7 +71,8 @@ Beginning resumed(FoundCheckpoint found, const Config& config) {
   for (const std::string& line : other_execution(found.state, config.execution, found.path)) {
     const bool device = line.starts_with("device ");
     // A node without its GPU must not go on unseen, at another speed and with other bits.
-    if (device && config.execution.gpu == "auto" && line.find("\"cpu\"") != line.npos)
+    const bool cpu = line.find("= cpu there") != line.npos || line.ends_with(" cpu here");
+    if (device && cpu && config.execution.gpu == "auto")
       fail(found.path, cat("was saved with another ", line, ": give gpu = on or gpu = off to go on there"));
     const bool bits = device || line.starts_with("build ") || line.starts_with("instruction_set ");
     (bits ? beginning.warnings : beginning.lines)
