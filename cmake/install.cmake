@@ -26,7 +26,7 @@ install(CODE [[
 install(FILES launch/packages.txt launch/hosts.example DESTINATION ${tandem_share}/launch)
 install(DIRECTORY src/peers DESTINATION ${tandem_share}/src PATTERN __pycache__ EXCLUDE)
 file(GLOB_RECURSE pages CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
-     ${CMAKE_SOURCE_DIR}/src/*.md ${CMAKE_SOURCE_DIR}/io/*.md ${CMAKE_SOURCE_DIR}/tests/*.md)
+     ${CMAKE_SOURCE_DIR}/src/*.md ${CMAKE_SOURCE_DIR}/kernels/*.md ${CMAKE_SOURCE_DIR}/io/*.md ${CMAKE_SOURCE_DIR}/tests/*.md)
 list(FILTER pages EXCLUDE REGEX "^src/peers/")
 foreach(page ${pages})
   get_filename_component(folder ${page} DIRECTORY)

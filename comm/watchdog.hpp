@@ -36,6 +36,7 @@ class Waiting {
   void goes_on() { sequence_.fetch_add(1, std::memory_order_release); }
   void at_update(std::int64_t update) { update_.store(update, std::memory_order_relaxed); }
 
+  std::int64_t update() const { return update_.load(std::memory_order_relaxed); }
   bool now() const { return what_.load(std::memory_order_relaxed) != nullptr; }
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
   // "all_reduce_sum(4096) update 12"

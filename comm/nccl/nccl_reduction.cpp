@@ -90,7 +90,8 @@ class NcclReduction final : public DeviceReduction {
   void start(const CudaContext& ctx, std::span<std::int64_t> values) override {
     if (values.empty()) return;
     started_ += values.size();
-    guarded(cat("all_reduce(", values.size(), ")"), [&] {
+    const std::int64_t update = comm_.waiting() ? comm_.waiting()->update() : 0;
+    guarded(cat("all_reduce(", values.size(), ")", update > 0 ? cat(" update ", update) : ""), [&] {
       require_joined();
       const InCollective waits(comm_.waiting(), "nccl: starting a sum", values.size());
       stream_.follow(ctx);

@@ -210,7 +210,10 @@ def kill_one(draw, job, wait):
 
 
 def resumed_from(text):
-    """The update that a job began after, as it said; 0: anew."""
+    """The update that a job began after, as it said; 0: anew; the last, where nothing was left to do."""
+    done = re.search(r"the run is finished \((\d+)", text)
+    if done:
+        return int(done[1])
     said = re.search(r"resumed from .*checkpoints/(\d+): update|begun anew", text)
     return int(said[1] or 0) if said else None
 

@@ -8,7 +8,7 @@ output=$("$program" init-model --preset tiny --head-dim 64 --out model 2>&1) || 
 code=4
 case $how in
   product) planted=cublasLtMatmul:13:350 line='\[rank 1/3 .*\] cuBLASLt: .* | cublasLtMatmul, product ' ;;
-  async) planted='nccl async error:6:20' line='\[rank 1/3 .*\] nccl: remote process exited .* | all_reduce([0-9]*) update 1' ;;
+  async) planted='nccl async error:6:20' line='\[rank 1/3 .*\] nccl: remote process exited .* | all_reduce([0-9]*)' ;;
   lost) planted='nccl lost contribution:1:3' line='\[rank 0/3 .*\] update 1: the all-reduce of [0-9]* elements does not add up on ranks 0-2' ;;
   kill) planted= code=any line= ;;
 esac
