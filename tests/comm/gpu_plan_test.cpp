@@ -4,9 +4,12 @@
 
 #include "comm/gpu_system.hpp"
 #include "src/base/error.hpp"
+#include "tests/support/played_gpus.hpp"
 
 namespace tandem {
 namespace {
+
+using support::PlayedSystem;
 
 using Seen = std::vector<std::vector<std::string>>;
 using Picked = std::vector<std::optional<int>>;
@@ -43,13 +46,12 @@ TEST(PickGpus, ListsThatOverlapAreSharedOutSoThatNobodySharesInVain) {
   EXPECT_EQ(pick_gpus(Seen{{"a"}, {}, {"a"}}), (Picked{0, std::nullopt, 0}));
 }
 
-constexpr GpuVersions kGood{.driver = 13010,
-                            .runtime_built = 13000,
-                            .runtime = 13000,
-                            .cublas_lt_built = 130002,
-                            .cublas_lt = 130002,
-                            .nccl_built = 22809,
-                            .nccl = 22809};
+// The driver may be newer than the runtime.
+constexpr GpuVersions kGood = [] {
+  GpuVersions versions = support::kGoodVersions;
+  versions.driver = 13010;
+  return versions;
+}();
 
 TEST(GpuVersionsOf, ADriverOlderThanTheRuntimeIsSaidWithBothNumbers) {
   EXPECT_EQ(version_fault(kGood), "");
@@ -85,23 +87,11 @@ TEST(GpuVersionsOf, AreSaidAsTheirLibrariesSayThem) {
   EXPECT_EQ(versions_text(v), "no driver, CUDA runtime 13.0, cuBLASLt 13.1.0 (built with 13.0.2), no NCCL");
 }
 
-class PlayedSystem final : public GpuSystem {
- public:
-  PlayedSystem(const GpuVersions& versions, const std::vector<GpuInfo>& gpus)
-      : versions_(versions), gpus_(gpus) {}
-  GpuVersions versions() override { return versions_; }
-  std::vector<GpuInfo> visible() override { return gpus_; }
-  std::uint64_t free_bytes(int) override { return 0; }
-
- private:
-  GpuVersions versions_;
-  std::vector<GpuInfo> gpus_;
-};
-
 TEST(PlanGpus, OfOneRankTakesTheFirst) {
   SingleCommunicator comm;
-  PlayedSystem system(kGood, {{"NVIDIA H200", "0000:1B:00.0", std::uint64_t{140} << 30, 9, 0},
-                              {"NVIDIA H200", "0000:4C:00.0", std::uint64_t{140} << 30, 9, 0}});
+  PlayedSystem system({{"NVIDIA H200", "0000:1B:00.0", std::uint64_t{140} << 30, 9, 0},
+                       {"NVIDIA H200", "0000:4C:00.0", std::uint64_t{140} << 30, 9, 0}},
+                      kGood);
   const GpuPlan plan = plan_gpus(comm, "node07", system, false);
   EXPECT_EQ(plan.device, 0);
   EXPECT_FALSE(plan.shared);
@@ -114,12 +104,12 @@ TEST(PlanGpus, SaysWhyThereIsNone) {
   SingleCommunicator comm;
   GpuVersions v = kGood;
   v.driver = 0;
-  PlayedSystem no_driver(v, {});
+  PlayedSystem no_driver({}, v);
   GpuPlan plan = plan_gpus(comm, "node07", no_driver, false);
   EXPECT_EQ(plan.device, std::nullopt);
   EXPECT_EQ(plan.why_none, "no NVIDIA driver is installed");
   setenv("CUDA_VISIBLE_DEVICES", "5", 1);
-  PlayedSystem hidden(kGood, {});
+  PlayedSystem hidden({}, kGood);
   plan = plan_gpus(comm, "node07", hidden, false);
   unsetenv("CUDA_VISIBLE_DEVICES");
   EXPECT_TRUE(plan.why_none.starts_with("no GPU is visible (CUDA_VISIBLE_DEVICES is \"5\"")) << plan.why_none;
@@ -129,7 +119,7 @@ TEST(PlanGpus, AVersionFaultEndsIt) {
   SingleCommunicator comm;
   GpuVersions v = kGood;
   v.driver = 12040;
-  PlayedSystem system(v, {{"NVIDIA H200", "0000:1B:00.0", 1, 9, 0}});
+  PlayedSystem system({{"NVIDIA H200", "0000:1B:00.0", 1, 9, 0}}, v);
   EXPECT_THROW(plan_gpus(comm, "node07", system, false), Error);
 }
 

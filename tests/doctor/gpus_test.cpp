@@ -7,29 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/played_gpus.hpp"
+
 namespace tandem {
 namespace {
 
-class PlayedSystem final : public GpuSystem {
- public:
-  GpuVersions versions() override {
-    if (!trouble.empty()) throw Error(ErrorKind::kDevice, trouble);
-    return found;
-  }
-  std::vector<GpuInfo> visible() override { return gpus; }
-  std::uint64_t free_bytes(int) override { return free; }
-
-  GpuVersions found{.driver = 13000,
-                    .runtime_built = 13000,
-                    .runtime = 13000,
-                    .cublas_lt_built = 130002,
-                    .cublas_lt = 130002,
-                    .nccl_built = 22809,
-                    .nccl = 22809};
-  std::vector<GpuInfo> gpus{{"NVIDIA H200", "0000:1B:00.0", std::uint64_t{140} << 30, 9, 0}};
-  std::uint64_t free = std::uint64_t{139} << 30;
-  std::string trouble;
-};
+using support::PlayedSystem;
 
 std::pair<int, std::string> doctor(GpuSystem* system) {
   SingleCommunicator comm;

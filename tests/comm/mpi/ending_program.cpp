@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "comm/mpi_communicator.hpp"
+#include "tests/comm/mpi/ending_main.hpp"
 
 namespace {
 
@@ -60,25 +61,4 @@ void run(const std::string& how) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  int provided = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-  try {
-    run(argc > 1 ? argv[1] : "");
-  } catch (const tandem::Error& error) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const auto* agreed = dynamic_cast<const tandem::AgreedError*>(&error);
-    if (agreed == nullptr || agreed->rank() == rank)
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-    std::fflush(stderr);
-    // As the program does: all ranks know it, so nobody is cut off while its line is on the way.
-    if (agreed != nullptr) {
-      MPI_Finalize();
-      return error.exit_code();
-    }
-    MPI_Abort(MPI_COMM_WORLD, error.exit_code());
-  }
-  MPI_Finalize();
-  return 0;
-}
+int main(int argc, char** argv) { return tandem::mpi_test::ending_main(argc, argv, run); }

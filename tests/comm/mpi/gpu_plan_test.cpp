@@ -5,30 +5,13 @@
 #include "comm/gpu_system.hpp"
 #include "src/base/text.hpp"
 #include "tests/comm/mpi/world.hpp"
+#include "tests/support/played_gpus.hpp"
 
 namespace tandem {
 namespace {
 
 using mpi_test::world;
-
-class PlayedSystem final : public GpuSystem {
- public:
-  explicit PlayedSystem(std::vector<GpuInfo> gpus) : gpus_(std::move(gpus)) {}
-  GpuVersions versions() override { return found; }
-  std::vector<GpuInfo> visible() override { return gpus_; }
-  std::uint64_t free_bytes(int) override { return 0; }
-
-  GpuVersions found{.driver = 13000,
-                    .runtime_built = 13000,
-                    .runtime = 13000,
-                    .cublas_lt_built = 130002,
-                    .cublas_lt = 130002,
-                    .nccl_built = 22809,
-                    .nccl = 22809};
-
- private:
-  std::vector<GpuInfo> gpus_;
-};
+using support::PlayedSystem;
 
 GpuInfo gpu(int number) {
   return {"NVIDIA H200", cat("0000:0", number, ":00.0"), std::uint64_t{141} << 30, 9, 0};
@@ -83,7 +66,7 @@ TEST(GpuPlan, TwoRanksOnOneDeviceAreRefusedUnlessTheyMayShare) {
 }
 
 TEST(GpuPlan, ARankThatSeesNoneAmongOthersThatDoIsNamed) {
-  if (world().size() < 2) GTEST_SKIP();
+  if (world().size() < 2) GTEST_SKIP() << "one rank has no others";
   const bool last = world().rank() == world().size() - 1;
   PlayedSystem system(last ? std::vector<GpuInfo>{} : all_gpus(world().size()));
   const std::string text = refusal(system);
@@ -93,7 +76,7 @@ TEST(GpuPlan, ARankThatSeesNoneAmongOthersThatDoIsNamed) {
 }
 
 TEST(GpuPlan, RanksWithDifferentNcclAreRefused) {
-  if (world().size() < 2) GTEST_SKIP();
+  if (world().size() < 2) GTEST_SKIP() << "one rank differs from nobody";
   PlayedSystem system(all_gpus(world().size()));
   if (world().rank() == 1) system.found.nccl = 22901;
   const std::string text = refusal(system);

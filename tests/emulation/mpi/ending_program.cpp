@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "comm/device_reduction.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "tests/comm/mpi/ending_main.hpp"
 #include "tests/emulation/device_matrix.hpp"
 #include "tests/emulation/emulation.hpp"
 
@@ -57,24 +57,4 @@ void run(const std::string& how) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  int provided = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
-  try {
-    run(argc > 1 ? argv[1] : "");
-  } catch (const tandem::Error& error) {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const auto* agreed = dynamic_cast<const tandem::AgreedError*>(&error);
-    if (agreed == nullptr || agreed->rank() == rank)
-      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-    std::fflush(stderr);
-    if (agreed != nullptr) {
-      MPI_Finalize();
-      return error.exit_code();
-    }
-    MPI_Abort(MPI_COMM_WORLD, error.exit_code());
-  }
-  MPI_Finalize();
-  return 0;
-}
+int main(int argc, char** argv) { return tandem::mpi_test::ending_main(argc, argv, run); }
